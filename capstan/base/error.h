@@ -1,0 +1,54 @@
+// The one root of everything capstan throws: what went wrong, where, and how to fix it.
+#pragma once
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+namespace capstan {
+
+struct ErrorInfo {
+  std::string what;   // what went wrong, with the actual values
+  std::string where;  // the user's place: a config key, a file and offset, a group and operation
+  std::string fix;    // what to change or run next; empty only for our own bugs
+};
+
+// what() is the three parts on up to three lines. The kinds say what is still usable afterwards.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(ErrorInfo info, std::source_location at = std::source_location::current());
+
+  const ErrorInfo& info() const noexcept { return info_; }
+  const std::source_location& at() const noexcept { return at_; }
+
+ private:
+  ErrorInfo info_;
+  std::source_location at_;
+};
+
+// Wrong input; nothing has started, everything is still usable.
+struct ConfigError : Error {
+  using Error::Error;
+};
+// A file or device failed; all but that operation is still usable.
+struct IoError : Error {
+  using Error::Error;
+};
+// The group is unusable from here on.
+struct CommError : Error {
+  using Error::Error;
+};
+// Our bug; stop.
+struct InternalError : Error {
+  using Error::Error;
+};
+
+// How a program of ours reports an uncaught exception to the shell.
+inline constexpr int kExitUserError = 2;
+inline constexpr int kExitInternalError = 70;
+
+// Runs `body` and returns its value; an Error becomes a report through `report` (the full text)
+// and the exit code of its kind. For main() functions.
+int run_guarded(int (*body)(int, char**), int argc, char** argv, void (*report)(const std::string&));
+
+}  // namespace capstan

@@ -1,0 +1,21 @@
+# The CUDA compiler: the system's, or with CAPSTAN_CUDA=wheels the one in the Python wheels.
+if(CAPSTAN_CUDA STREQUAL "OFF" OR NOT TARGET capstan::torch_cuda)
+  return()
+endif()
+set(CAPSTAN_NCCL_FOUND ON)  # the wheel's torch_cuda carries ProcessGroupNCCL
+
+if(CAPSTAN_CUDA STREQUAL "wheels")
+  get_filename_component(capstan_site "${CAPSTAN_TORCH_DIR}" DIRECTORY)
+  find_program(capstan_nvcc nvcc PATHS "${capstan_site}/nvidia/cu13/bin" NO_DEFAULT_PATH)
+else()
+  find_program(capstan_nvcc nvcc PATHS /usr/local/cuda/bin)
+endif()
+if(capstan_nvcc)
+  set(CMAKE_CUDA_COMPILER ${capstan_nvcc})
+  set(CMAKE_CUDA_STANDARD 20)
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU generations to compile for")
+  endif()
+  enable_language(CUDA)
+  set(CAPSTAN_CUDA_FOUND ON)
+endif()

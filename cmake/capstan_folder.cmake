@@ -1,0 +1,68 @@
+# One function per kind of thing we build, so that a folder's CMakeLists.txt is only its lists.
+
+set_property(GLOBAL PROPERTY CAPSTAN_TEST_LINES "")
+
+function(capstan_flags target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers>)
+  if(CAPSTAN_WERROR)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+  endif()
+endfunction()
+
+# capstan_folder(NAME [SOURCES a.cpp …] [DEPENDS folder …] [LINK target …] [PRIVATE target …])
+# One folder of capstan/: target capstan_NAME (alias capstan::NAME). DEPENDS names other folders and
+# equals the folder's row in tools/layers.txt; LINK is seen by users of the folder, PRIVATE is not.
+# A folder with no sources (only headers) becomes an interface library.
+function(capstan_folder name)
+  cmake_parse_arguments(F "" "" "SOURCES;DEPENDS;LINK;PRIVATE" ${ARGN})
+  set(target capstan_${name})
+  set(scope PUBLIC)
+  if(F_SOURCES)
+    add_library(${target} STATIC ${F_SOURCES})
+    capstan_flags(${target})
+    target_link_libraries(${target} PRIVATE ${F_PRIVATE})
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(capstan::${name} ALIAS ${target})
+  target_include_directories(${target} ${scope}
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+  target_compile_features(${target} ${scope} cxx_std_20)
+  list(TRANSFORM F_DEPENDS PREPEND capstan::)
+  target_link_libraries(${target} ${scope} ${F_DEPENDS} ${F_LINK})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  install(TARGETS ${target} EXPORT capstanTargets)
+endfunction()
+
+# capstan_test(NAME SOURCES a_test.cpp … [LINK target …] [HELPERS executable-target …])
+# The GoogleTest program NAME_test. HELPERS are programs it starts; their folder is in its
+# environment as CAPSTAN_BIN (set by tools/run_tests.py).
+function(capstan_test name)
+  cmake_parse_arguments(T "" "" "SOURCES;LINK;HELPERS" ${ARGN})
+  set(target ${name}_test)
+  add_executable(${target} ${T_SOURCES})
+  capstan_flags(${target})
+  target_link_libraries(${target} PRIVATE ${T_LINK} GTest::gmock GTest::gtest_main)
+  if(T_HELPERS)
+    add_dependencies(${target} ${T_HELPERS})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY CAPSTAN_TEST_LINES "${target}\n")
+endfunction()
+
+# capstan_benchmark(NAME SOURCES … [LINK …]): the program NAME_bench, run by `make bench`.
+function(capstan_benchmark name)
+  cmake_parse_arguments(B "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name}_bench ${B_SOURCES})
+  capstan_flags(${name}_bench)
+  target_link_libraries(${name}_bench PRIVATE ${B_LINK} fmt::fmt)
+endfunction()
+
+# All programs lie in one folder, so that `capstan` finds `capstan-engine` beside it.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+
+function(capstan_write_manifest)
+  get_property(lines GLOBAL PROPERTY CAPSTAN_TEST_LINES)
+  list(JOIN lines "" text)
+  file(WRITE ${PROJECT_BINARY_DIR}/tests.txt "${text}")
+endfunction()

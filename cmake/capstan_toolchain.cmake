@@ -1,0 +1,17 @@
+# Compiler flags that hold for every target of ours.
+find_program(CAPSTAN_CCACHE ccache)
+if(CAPSTAN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CAPSTAN_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CAPSTAN_CCACHE})
+endif()
+
+# The optimizer kernels promise equal bits from every instruction set: the compiler must not
+# contract a*b+c on its own (explicit fma calls stay what they are).
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+
+if(CAPSTAN_SANITIZE)
+  add_compile_options(-fsanitize=${CAPSTAN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${CAPSTAN_SANITIZE})
+endif()
+
+find_package(Threads REQUIRED)
