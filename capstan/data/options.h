@@ -1,0 +1,14 @@
+// How samples are drawn for each data-parallel rank.
+#pragma once
+
+#include <cstdint>
+
+namespace capstan::data {
+
+struct Options {
+  bool drop_last = false;     // leave out the last, smaller batch of an epoch
+  std::uint64_t seed = 1234;  // of the shuffle; equal on all ranks
+  bool operator==(const Options&) const = default;
+};
+
+}  // namespace capstan::data

@@ -1,0 +1,33 @@
+// What a run tells about itself. None of it changes a result.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace capstan::profile {
+
+// Per operation and message size: calls, bytes, time, bandwidth.
+struct CommsLoggerOptions {
+  bool enabled = false;          // waits for the device after every logged operation: slow
+  bool all_ops = true;           // false: only those in `ops`
+  std::vector<std::string> ops;  // names as in the report, e.g. "all_gather"
+  bool verbose = false;          // a line per operation as it happens
+  bool debug = false;            // with the place that started it
+  bool operator==(const CommsLoggerOptions&) const = default;
+};
+
+struct Options {
+  std::int64_t steps_per_print = 0;  // progress and throughput lines every so many steps; 0: never
+  bool wall_clock_breakdown =
+      false;                      // time of forward, backward, reduce, step; waits for the device
+  bool memory_breakdown = false;  // memory before and after each phase
+  bool throughput = true;         // the throughput part of the progress lines
+  bool throughput_synchronized =
+      true;                 // wait for the device before reading the clock: exact, slower
+  bool dump_state = false;  // log every resolved option once at start
+  CommsLoggerOptions comms;
+  bool operator==(const Options&) const = default;
+};
+
+}  // namespace capstan::profile
