@@ -16,16 +16,21 @@ struct RankEnv {
   int node_rank = 0;
   int node_count = 1;
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;   // 0: none was given
-  std::string launcher;  // "capstan", "torchrun", "mpirun", "slurm", or empty for a single process
+  int master_port = 0;       // 0: none was given
+  bool mpi_started = false;  // mpirun or srun --mpi=… started us: MPI_Init finds these same peers
+  std::string launcher;      // "capstan", "torchrun", "mpirun", "slurm", "environment" (somebody
+                             // else's RANK and WORLD_SIZE), or empty for a single process
 };
 
+// Empty values count as absent: `RANK= program` is how a shell unsets a variable for one command.
 using GetEnv = std::function<std::optional<std::string>(const std::string& name)>;
 
 // The real environment of this process.
 GetEnv process_env();
 
-// Throws ConfigError when variables are there but make no sense together (rank outside the world).
+// The innermost launcher wins: a complete RANK, WORLD_SIZE, LOCAL_RANK (torchrun, capstan), then
+// the MPI variables, then those of a SLURM step. Throws ConfigError when variables are there but
+// make no sense (no number, a rank outside its world, half of a pair).
 RankEnv read_rank_env(const GetEnv& get);
 
 }  // namespace capstan
