@@ -47,7 +47,8 @@ function(capstan_test name)
   if(T_HELPERS)
     add_dependencies(${target} ${T_HELPERS})
   endif()
-  set_property(GLOBAL APPEND PROPERTY CAPSTAN_TEST_LINES "${target}\n")
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  set_property(GLOBAL APPEND PROPERTY CAPSTAN_TEST_LINES "${folder} ${target}\n")
 endfunction()
 
 # capstan_benchmark(NAME SOURCES … [LINK …]): the program NAME_bench, run by `make bench`.
@@ -61,6 +62,7 @@ endfunction()
 # All programs lie in one folder, so that `capstan` finds `capstan-engine` beside it.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
+# tests.txt: one line `folder program` per GoogleTest program, for tools/run_tests.py.
 function(capstan_write_manifest)
   get_property(lines GLOBAL PROPERTY CAPSTAN_TEST_LINES)
   list(JOIN lines "" text)

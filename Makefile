@@ -1,0 +1,80 @@
+# The commands of the project; each does all the set-up it needs, and none of it twice. `make help` lists them.
+#   PYTHON=python3  the interpreter that .venv is made from
+#   SETUP=none      install nothing: PYTHON itself must have torch (a cluster, a container, no network)
+#   CUDA=wheels     take the CUDA compiler from wheels; CUDA=OFF leaves CUDA out
+#   FOLDER=comm     for `make test`: only the tests of this folder
+#   ARGS="..."      more arguments for `capstan train`
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+PYTHON ?= python3
+SETUP ?= auto
+CUDA ?=
+FOLDER ?=
+ARGS ?=
+TREE := build/release
+
+ifeq ($(SETUP),none)
+  BUILD_PYTHON := $(PYTHON)
+  prepare = @true
+else
+  BUILD_PYTHON := $(CURDIR)/.venv/bin/python
+  prepare = @$(PYTHON) tools/setup.py $(addprefix --section ,$(1)) $(if $(filter wheels,$(CUDA)),--cuda)
+endif
+
+build = $(BUILD_PYTHON) tools/build.py --python $(BUILD_PYTHON) $(if $(CUDA),--cuda $(CUDA))
+# Everything that needs no libtorch, under the address and undefined-behaviour sanitizers.
+build_asan = $(build) --preset asan -D CAPSTAN_TORCH=OFF -D CAPSTAN_CUDA=OFF
+run_tests = $(BUILD_PYTHON) tools/run_tests.py --python $(BUILD_PYTHON) --build $(TREE)
+
+.PHONY: help
+help:
+	@echo "make train     set up, build, and train a small GPT on two ranks"
+	@echo "make test      set up, build, and run every test (FOLDER=comm: only that folder's)"
+	@echo "make build     set up and build; the programs are in $(TREE)/bin"
+	@echo "make bench     ratios against the bound or the peer measured in the same run"
+	@echo "make campaign  the long counts: fuzzing, kills, sanitizers over everything"
+	@echo "make lint      clang-format and clang-tidy; unchanged files are not checked again"
+	@echo "make setup     only the set-up: system packages and .venv"
+	@echo "Variables: PYTHON, SETUP=none, CUDA=wheels, FOLDER, ARGS; see the top of the Makefile."
+
+.PHONY: setup
+setup:
+	$(call prepare,build test)
+
+.PHONY: build
+build:
+	$(call prepare,build)
+	@$(build)
+
+.PHONY: train
+train:
+	$(call prepare,build)
+	@$(build) capstan/cli/all
+	@$(TREE)/bin/capstan train $(ARGS)
+
+.PHONY: test
+test:
+	$(call prepare,build test)
+	@$(build) $(if $(FOLDER),--folder $(FOLDER))
+	@$(build_asan) $(if $(FOLDER),--folder $(FOLDER))
+	@$(run_tests) --also build/asan $(if $(FOLDER),--folder $(FOLDER))
+
+.PHONY: bench
+bench:
+	$(call prepare,build)
+	@$(build)
+	@$(BUILD_PYTHON) tools/run_benchmarks.py --build $(TREE)
+
+.PHONY: campaign
+campaign:
+	$(call prepare,build test)
+	@$(build)
+	@$(BUILD_PYTHON) tools/campaign.py --python $(BUILD_PYTHON) --build $(TREE)
+
+.PHONY: lint
+lint:
+	$(call prepare,build)
+	@$(build) --preset debug --tree build/lint --configure-only
+	@$(BUILD_PYTHON) tools/lint.py --python $(BUILD_PYTHON) --build build/lint
