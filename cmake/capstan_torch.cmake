@@ -33,7 +33,8 @@ if(NOT TARGET capstan::torch)
   add_library(capstan::torch INTERFACE IMPORTED)
   target_include_directories(capstan::torch SYSTEM INTERFACE
     "${CAPSTAN_TORCH_DIR}/include" "${CAPSTAN_TORCH_DIR}/include/torch/csrc/api/include")
-  target_compile_definitions(capstan::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+  # The wheel's include folder carries its own fmt headers but no fmt library.
+  target_compile_definitions(capstan::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO FMT_HEADER_ONLY=1)
   # The wheel's libraries find each other by RUNPATH at run time; the linker need not resolve them.
   target_link_options(capstan::torch INTERFACE
     "LINKER:-rpath,${capstan_torch_lib}" "LINKER:--allow-shlib-undefined")

@@ -1,0 +1,114 @@
+#include "capstan/store/pool.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/base/text.h"
+
+namespace capstan::store {
+namespace {
+
+// A free block may serve a smaller request when at most this share of it is wasted (chosen: units
+// of one model differ little in size, apart from the embedding).
+constexpr double kMaxWaste = 0.125;
+
+}  // namespace
+
+struct Pool::Core : std::enable_shared_from_this<Core> {
+  struct Block {
+    c10::DataPtr memory;
+    std::int64_t capacity_bytes = 0;
+    std::int64_t used_bytes = 0;
+    MemoryKind kind = MemoryKind::parameters;
+    Ledger* ledger = nullptr;
+    std::shared_ptr<Core> core;  // set while the block is out, so that it outlives the pool
+  };
+
+  std::mutex mutex;                                            // guards all below
+  std::multimap<std::int64_t, std::unique_ptr<Block>> idle;  // by capacity
+  bool closed = false;                                         // the pool is gone: keep nothing
+
+  static void give_back(void* context) {
+    std::unique_ptr<Block> block(static_cast<Block*>(context));
+    block->ledger->add(block->kind, -block->used_bytes);
+    const std::shared_ptr<Core> core = std::move(block->core);
+    const std::lock_guard lock(core->mutex);
+    if (!core->closed) core->idle.emplace(block->capacity_bytes, std::move(block));
+  }
+
+  std::unique_ptr<Block> reuse(std::int64_t bytes) {
+    const std::lock_guard lock(mutex);
+    const auto found = idle.lower_bound(bytes);
+    if (found == idle.end()) return nullptr;
+    const auto waste = static_cast<double>(found->first - bytes);
+    if (waste > kMaxWaste * static_cast<double>(found->first)) return nullptr;
+    std::unique_ptr<Block> block = std::move(found->second);
+    idle.erase(found);
+    return block;
+  }
+
+  void clear() {
+    std::multimap<std::int64_t, std::unique_ptr<Block>> dropped;
+    const std::lock_guard lock(mutex);
+    dropped.swap(idle);
+  }
+};
+
+Pool::Pool(c10::Device device, Ledger& ledger)
+    : device_(device), ledger_(ledger), core_(std::make_shared<Core>()) {}
+
+Pool::~Pool() {
+  {
+    const std::lock_guard lock(core_->mutex);
+    core_->closed = true;
+  }
+  core_->clear();
+}
+
+c10::DataPtr Pool::take(std::int64_t bytes, MemoryKind kind) {
+  std::unique_ptr<Core::Block> block = core_->reuse(bytes);
+  if (block == nullptr) {
+    block = std::make_unique<Core::Block>();
+    block->capacity_bytes = bytes;
+    const auto allocate = [&] {
+      block->memory = c10::GetAllocator(device_.type())->allocate(static_cast<std::size_t>(bytes));
+    };
+    try {
+      allocate();
+    } catch (const c10::Error&) {
+      core_->clear();  // what we keep for later may be just what is missing
+      try {
+        allocate();
+      } catch (const c10::Error& error) {
+        throw ConfigError(
+            {.what = fmt::format("no memory for {} of {} on {}: {}", format_bytes(bytes),
+                                 to_string(kind), device_.str(), error.what_without_backtrace()),
+             .where = fmt::format("held at this moment: {}", to_text(ledger_.now())),
+             .fix = "use a higher stage, a smaller micro-batch, or activation checkpointing"});
+      }
+    }
+  }
+  block->used_bytes = bytes;
+  block->kind = kind;
+  block->ledger = &ledger_;
+  block->core = core_;
+  ledger_.add(kind, bytes);
+  void* const data = block->memory.get();
+  return {data, block.release(), &Core::give_back, device_};
+}
+
+std::int64_t Pool::idle_bytes() const {
+  const std::lock_guard lock(core_->mutex);
+  std::int64_t total = 0;
+  for (const auto& [capacity, block] : core_->idle) total += capacity;
+  return total;
+}
+
+void Pool::trim() { core_->clear(); }
+
+}  // namespace capstan::store

@@ -1,0 +1,44 @@
+// Memory of one device, taken by exact size and kept for the next taker: units of equal size reuse
+// each other's buffers, so a step takes no new memory after the first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+
+#include "capstan/store/ledger.h"
+
+namespace capstan::store {
+
+// Threads: any.
+// Streams: a block that comes back is handed out again at once; whoever gives it back has ordered
+//          the current stream after its last use.
+class Pool {
+ public:
+  // `ledger` must outlive the pool and every block taken from it.
+  Pool(c10::Device device, Ledger& ledger);
+  ~Pool();  // blocks still out stay valid and free themselves when they are dropped
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  c10::Device device() const { return device_; }
+  Ledger& ledger() const { return ledger_; }
+
+  // Aligned to 64 bytes on a CPU, 512 on a GPU. Contents are arbitrary. Dropping the pointer gives
+  // the block back. Throws ConfigError with the ledger when the device has no more memory.
+  c10::DataPtr take(std::int64_t bytes, MemoryKind kind);
+
+  // Memory held for later takers, and how to give it back to the device.
+  std::int64_t idle_bytes() const;
+  void trim();
+
+ private:
+  struct Core;
+  c10::Device device_;
+  Ledger& ledger_;
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace capstan::store
