@@ -1,0 +1,12 @@
+#include "capstan/optim/cpu/loops.h"
+#include "capstan/optim/cpu/vec_scalar.h"
+
+namespace capstan::optim {
+
+const KernelTable* scalar_kernels() {
+  using Vec = ScalarVec<Simd::scalar>;
+  static constexpr KernelTable kTable = make_kernel_table<Vec, Vec>();
+  return &kTable;
+}
+
+}  // namespace capstan::optim
