@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,10 +14,12 @@
 
 namespace c10d {
 class Backend;
-class Store;
 }  // namespace c10d
 
 namespace capstan::comm {
+
+class SideChannel;
+struct GroupState;
 
 // How sums over ranks are made. `ordered`: shards are exchanged and added locally in rank order,
 // accumulated in fp32 (fp64 in fp64, integers exactly): the same bits on every rank, in every run
@@ -34,15 +35,13 @@ struct GroupOptions {
   std::int64_t small_all_reduce_bytes = 32 * 1024;
   // Where ranks compare notes about an operation that does not finish, for backends that cannot
   // tell by themselves. Empty: such a mismatch is found only by the timeout.
-  std::shared_ptr<c10d::Store> store;
+  std::shared_ptr<SideChannel> side_channel;
 };
 
 struct ReduceOptions {
   bool accumulate = false;  // add the sum to what `mine` holds, instead of replacing it
   std::string_view label;   // names the operation in errors; copied
 };
-
-struct GroupState;
 
 // Tensors are 1-D and contiguous: fp32, fp16, bf16, fp64, int32, int64 or uint8.
 // Threads: any; whoever shares a group between threads must keep the order of calls equal on all
@@ -91,6 +90,9 @@ class Group {
   void abort(std::string_view reason);
 
  private:
+  PendingOp all_reduce_small(InFlight op, at::Tensor tensor);
+  PendingOp all_reduce_in_shards(InFlight op, at::Tensor tensor);
+
   std::shared_ptr<GroupState> state_;  // shared with its PendingOps: one dropped while an exception
                                        // unwinds may outlive the group
 };

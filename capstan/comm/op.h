@@ -56,8 +56,8 @@ bool same_collective(const OpFacts& a, const OpFacts& b);
 
 struct OpCounter {
   std::int64_t calls = 0;
-  std::int64_t elems = 0;  // whole buffers, also in a group of one
-  std::int64_t bytes = 0;  // the same in the dtype that travels
+  std::int64_t elems = 0;               // whole buffers, also in a group of one
+  std::int64_t bytes = 0;               // the same in the dtype that travels
   std::chrono::nanoseconds time{0};     // from issue until wait() saw the end
   std::chrono::nanoseconds blocked{0};  // the part of it that a caller spent in wait()
   bool operator==(const OpCounter&) const = default;

@@ -1,0 +1,121 @@
+#include <fmt/format.h>
+
+#include "capstan/comm/group_check.h"
+#include "capstan/comm/group_state.h"
+#include "capstan/comm/rank_sum.h"
+
+namespace capstan::comm {
+namespace {
+
+// What the local sum reads: each rank's copy of our part, in rank order.
+std::vector<at::Tensor> pieces_of(const GroupState& group, const at::Tensor& received,
+                                  const at::Tensor& whole) {
+  const std::int64_t part = received.numel() / group.size;
+  std::vector<at::Tensor> pieces;
+  pieces.reserve(group.size);
+  for (int rank = 0; rank < group.size; ++rank) {
+    // Our own backends leave out this rank's own part.
+    const bool own_part = group.own != nullptr && rank == group.rank;
+    pieces.push_back((own_part ? whole : received).narrow(0, rank * part, part));
+  }
+  return pieces;
+}
+
+// Sends each rank its part of `whole`; our part arrives from everybody in `received`.
+WorkPtr exchange(GroupState& group, at::Tensor received, at::Tensor whole) {
+  if (group.own != nullptr) {
+    return group.own->exchange(received, whole);
+  }
+  std::vector<std::int64_t> equal;
+  return group.backend->alltoall_base(received, whole, equal, equal);
+}
+
+bool reduces_natively(const GroupState& group) {
+  return group.options.reduction == Reduction::native && group.backend->getBackendName() == "nccl";
+}
+
+}  // namespace
+
+PendingOp Group::reduce_scatter(at::Tensor mine, at::Tensor whole, ReduceOptions options) {
+  const OpFacts facts = describe(OpKind::reduce_scatter, whole, options.label);
+  check_tensor(*state_, facts, whole);
+  check_tensor(*state_, facts, mine);
+  if (whole.numel() != mine.numel() * size() || !can_sum(mine.scalar_type(), whole.scalar_type())) {
+    refuse(*state_, facts,
+           fmt::format("{} {} over {} ranks do not reduce to {} {}", whole.numel(),
+                       dtype_name(whole.scalar_type()), size(), mine.numel(),
+                       dtype_name(mine.scalar_type())));
+  }
+  const bool native =
+      reduces_natively(*state_) && !options.accumulate && mine.scalar_type() == whole.scalar_type();
+  InFlight op{.group = state_, .facts = facts, .buffers = {mine, whole}};
+  if (native) {
+    return state_->run(std::move(op),
+                       [&] { return state_->backend->_reduce_scatter_base(mine, whole); });
+  }
+  at::Tensor received = state_->buffers.take(whole, whole.numel());
+  op.finish = [group = state_.get(), mine, whole, received,
+               accumulate = options.accumulate]() mutable {
+    sum_in_rank_order(mine, pieces_of(*group, received, whole), accumulate);
+    group->buffers.give_back(std::move(received));
+  };
+  return state_->run(std::move(op), [&] { return exchange(*state_, received, whole); });
+}
+
+PendingOp Group::all_reduce(at::Tensor tensor, std::string_view label) {
+  const OpFacts facts = describe(OpKind::all_reduce, tensor, label);
+  check_tensor(*state_, facts, tensor);
+  InFlight op{.group = state_, .facts = facts, .buffers = {tensor}};
+  if (reduces_natively(*state_)) {
+    return state_->run(std::move(op), [&] {
+      std::vector<at::Tensor> tensors{tensor};
+      return state_->backend->allreduce(tensors);
+    });
+  }
+  if (tensor.nbytes() <= static_cast<std::size_t>(state_->options.small_all_reduce_bytes)) {
+    return all_reduce_small(std::move(op), tensor);
+  }
+  return all_reduce_in_shards(std::move(op), tensor);
+}
+
+// Everybody sends everything to everybody and adds: one exchange.
+PendingOp Group::all_reduce_small(InFlight op, at::Tensor tensor) {
+  at::Tensor gathered = state_->buffers.take(tensor, tensor.numel() * size());
+  op.finish = [group = state_.get(), tensor, gathered]() mutable {
+    std::vector<at::Tensor> pieces = gathered.split(std::max<std::int64_t>(tensor.numel(), 1));
+    if (tensor.numel() > 0) {
+      sum_in_rank_order(tensor, pieces, /*accumulate=*/false);
+    }
+    group->buffers.give_back(std::move(gathered));
+  };
+  return state_->run(std::move(op),
+                     [&] { return state_->backend->_allgather_base(gathered, tensor); });
+}
+
+// A reduce-scatter followed by an all-gather, in a padded copy when the ranks' parts are not equal.
+PendingOp Group::all_reduce_in_shards(InFlight op, at::Tensor tensor) {
+  const std::int64_t part = (tensor.numel() + size() - 1) / size();
+  const bool padded = part * size() != tensor.numel();
+  at::Tensor whole = tensor;
+  if (padded) {
+    whole = state_->buffers.take(tensor, part * size());
+    whole.narrow(0, 0, tensor.numel()).copy_(tensor);
+    whole.narrow(0, tensor.numel(), whole.numel() - tensor.numel()).zero_();
+  }
+  at::Tensor received = state_->buffers.take(tensor, part * size());
+  op.second = [group = state_.get(), whole, received, part]() mutable {
+    at::Tensor mine = whole.narrow(0, group->rank * part, part);
+    sum_in_rank_order(mine, pieces_of(*group, received, whole), /*accumulate=*/false);
+    group->buffers.give_back(std::move(received));
+    return group->backend->_allgather_base(whole, mine);
+  };
+  if (padded) {
+    op.finish = [group = state_.get(), tensor, whole]() mutable {
+      tensor.copy_(whole.narrow(0, 0, tensor.numel()));
+      group->buffers.give_back(std::move(whole));
+    };
+  }
+  return state_->run(std::move(op), [&] { return exchange(*state_, received, whole); });
+}
+
+}  // namespace capstan::comm

@@ -1,0 +1,157 @@
+#include "capstan/comm/group_state.h"
+
+#include <fmt/format.h>
+
+namespace capstan::comm {
+namespace {
+
+using Clock = FlightRecorder::Clock;
+
+std::string reason_of(const std::exception& error) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) {
+    return ours->info().what;
+  }
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&error)) {
+    return torch->what_without_backtrace();
+  }
+  return error.what();
+}
+
+constexpr const char* kFix =
+    "compare the last operations of all ranks: the first that differs, or the rank that stopped "
+    "early, is the cause; see that rank's own error. A slow peer needs a longer timeout";
+
+}  // namespace
+
+GroupState::GroupState(c10::intrusive_ptr<c10d::Backend> backend_in, GroupOptions options_in)
+    : backend(std::move(backend_in)),
+      own(dynamic_cast<OwnBackend*>(backend.get())),
+      options(std::move(options_in)),
+      rank(backend->getRank()),
+      size(backend->getSize()) {}
+
+PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
+  auto held = std::make_unique<InFlight>(std::move(op));
+  const std::lock_guard order(issue);
+  if (unfinished_chain != nullptr) {
+    advance(*unfinished_chain);
+  }
+  refuse_if_failed(held->facts);
+  held->issued = Clock::now();
+  {
+    const std::lock_guard lock(mutex);
+    held->number = recorder.issued(held->facts, held->issued);
+  }
+  if (own != nullptr) {
+    own->announce(held->facts);
+  }
+  try {
+    held->work = start();
+  } catch (const std::exception& error) {
+    fail(*held, reason_of(error));
+  }
+  if (held->second) {
+    unfinished_chain = held.get();
+  }
+  return PendingOp(std::move(held));
+}
+
+void GroupState::advance(InFlight& op) {
+  unfinished_chain = nullptr;
+  const auto second = std::move(op.second);
+  op.second = nullptr;
+  wait_for_work(op);
+  if (own != nullptr) {
+    own->announce(op.facts);
+  }
+  try {
+    op.work = second();
+  } catch (const std::exception& error) {
+    fail(op, reason_of(error));
+  }
+}
+
+void GroupState::complete(InFlight& op) {
+  const auto begin = Clock::now();
+  {
+    const std::lock_guard order(issue);
+    if (op.second) {
+      advance(op);
+    }
+  }
+  wait_for_work(op);
+  if (op.finish) {
+    op.finish();
+  }
+  const auto end = Clock::now();
+  const std::lock_guard lock(mutex);
+  recorder.finished(op.number, end);
+  OpCounter& counter = counters[op.facts.kind];
+  ++counter.calls;
+  counter.elems += op.facts.elems;
+  counter.bytes += op.facts.elems * static_cast<std::int64_t>(c10::elementSize(op.facts.dtype));
+  counter.time += end - op.issued;
+  counter.blocked += end - begin;
+}
+
+void GroupState::wait_for_work(InFlight& op) {
+  bool in_time = false;
+  try {
+    in_time = op.work->wait(options.timeout);
+  } catch (const std::exception& error) {
+    fail(op, reason_of(error));
+  }
+  if (!in_time) {
+    std::string why = fmt::format("{} did not finish within {:.1f} s", to_text(op.facts),
+                                  std::chrono::duration<double>(options.timeout).count());
+    if (own != nullptr) {
+      const std::string peers = own->explain_stall();
+      why += peers.empty() ? "" : "; " + peers;
+    }
+    fail(op, why);
+  }
+}
+
+void GroupState::fail(const InFlight& op, const std::string& why) {
+  std::string text = why;
+  {
+    const std::lock_guard lock(mutex);
+    text += fmt::format("\nlast operations of rank {} of {} in group '{}':\n{}", rank, size,
+                        options.name, recorder.text(Clock::now()));
+    text.pop_back();
+  }
+  abort(why);
+  throw CommError({.what = text,
+                   .where = fmt::format("group '{}', rank {} of {}, operation #{}: {}",
+                                        options.name, rank, size, op.number, to_text(op.facts)),
+                   .fix = kFix});
+}
+
+void GroupState::refuse_if_failed(const OpFacts& facts) {
+  const std::lock_guard lock(mutex);
+  if (failure.empty() && !closed) {
+    return;
+  }
+  throw CommError({.what = closed ? "the group is closed"
+                                  : "the group is unusable since an earlier failure: " + failure,
+                   .where = fmt::format("group '{}', rank {} of {}: {}", options.name, rank, size,
+                                        to_text(facts)),
+                   .fix = "make a new group; after a failure, restart the ranks"});
+}
+
+void GroupState::abort(std::string_view reason) {
+  {
+    const std::lock_guard lock(mutex);
+    if (!failure.empty()) {
+      return;
+    }
+    failure = reason;
+  }
+  if (own != nullptr) {
+    own->abort_with(reason);
+  } else {
+    backend->abort();
+  }
+}
+
+}  // namespace capstan::comm

@@ -1,0 +1,74 @@
+// What a Group and its operations in flight share. Private to comm.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "capstan/base/error.h"
+#include "capstan/comm/buffer_pool.h"
+#include "capstan/comm/flight_recorder.h"
+#include "capstan/comm/group.h"
+#include "capstan/comm/own_backend.h"
+
+namespace capstan::comm {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+struct InFlight {
+  std::shared_ptr<GroupState> group;
+  OpFacts facts;
+  std::int64_t number = 0;
+  FlightRecorder::Clock::time_point issued;
+  WorkPtr work;                     // the part in flight
+  std::vector<at::Tensor> buffers;  // alive until the operation is done
+  // A second exchange that depends on the first one's result (all_reduce): given that the first is
+  // done, issues it. Runs once, before any later operation is issued, so that the order of
+  // exchanges is the same on every rank whatever the order of waits.
+  std::function<WorkPtr()> second;
+  std::function<void()> finish;  // local work after the last exchange; may be empty
+};
+
+// Threads: `issue` is held while operations are started (and while a first exchange is waited for);
+//          `mutex` guards the rest, for moments only. `issue` is taken before `mutex`.
+struct GroupState {
+  GroupState(c10::intrusive_ptr<c10d::Backend> backend, GroupOptions options);
+
+  // Starts an operation: `start` issues it on the backend. Throws CommError when the group has
+  // failed or is closed.
+  PendingOp run(InFlight op, const std::function<WorkPtr()>& start);
+  // Waits for `op` to its very end; counts and records it.
+  void complete(InFlight& op);
+  // Issues the second exchange of `op` if it has one left. Call with `issue` held.
+  void advance(InFlight& op);
+
+  // Waits for op.work; turns whatever it throws into a CommError that poisons the group.
+  void wait_for_work(InFlight& op);
+  [[noreturn]] void fail(const InFlight& op, const std::string& why);
+  void refuse_if_failed(const OpFacts& facts);
+  void abort(std::string_view reason);
+
+  const c10::intrusive_ptr<c10d::Backend> backend;
+  OwnBackend* const own;  // null for a backend of someone else's; same lifetime as backend
+  const GroupOptions options;
+  const int rank;
+  const int size;
+  BufferPool buffers;
+
+  std::mutex issue;
+  InFlight* unfinished_chain = nullptr;  // has `second` left; guarded by issue
+
+  std::mutex mutex;
+  Counters counters;
+  FlightRecorder recorder;
+  std::string failure;  // empty: usable
+  bool closed = false;
+  std::vector<std::unique_ptr<InFlight>> dropped;
+};
+
+}  // namespace capstan::comm

@@ -1,0 +1,43 @@
+// What our own backends offer to Group beyond c10d::Backend, and the Work they return.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "capstan/comm/op.h"
+
+namespace capstan::comm {
+
+// Threads: as Group; abort_with() and explain_stall() from any thread.
+class OwnBackend {
+ public:
+  virtual ~OwnBackend() = default;
+
+  // Describes the operation that is issued next, as the caller of Group knows it.
+  virtual void announce(const OpFacts& facts) = 0;
+  // All-to-all of equal parts that leaves this rank's own part of `received` as it is: the ordered
+  // sum reads it from `whole`.
+  virtual c10::intrusive_ptr<c10d::Work> exchange(at::Tensor& received, at::Tensor& whole) = 0;
+  // What is known about the peers of the oldest unfinished operation; empty when nothing is.
+  virtual std::string explain_stall() = 0;
+  // Ends all operations of this group, here and on peers, with a CommError that gives `reason`.
+  virtual void abort_with(std::string_view reason) = 0;
+};
+
+// Finished by the backend's own thread; waiters sleep.
+class OpWork final : public c10d::Work {
+ public:
+  OpWork(int rank, c10d::OpType type) : Work(rank, type) {}
+
+  void complete() { finish(); }
+  void fail(std::exception_ptr why) { finish(std::move(why)); }
+
+  // False when the time ran out. Throws what the operation failed with.
+  bool wait(std::chrono::milliseconds timeout) override;
+};
+
+}  // namespace capstan::comm
