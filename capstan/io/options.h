@@ -8,7 +8,7 @@ namespace capstan::io {
 struct Options {
   std::int64_t block_bytes = 1 << 20;  // one request; larger is faster up to the disk's own limit
   int queue_depth = 8;                 // requests in flight; more hide latency and cost memory
-  int threads = 1;                     // workers per request where io_uring is not available
+  int threads = 1;                     // queue_depth requests for each of these are in flight
   bool single_submit = false;          // hand requests to the kernel one by one; slower, fairer
   bool overlap_events = true;          // collect finished requests while new ones are submitted
   bool operator==(const Options&) const = default;

@@ -1,0 +1,41 @@
+// Host memory whose start and size satisfy direct I/O.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace capstan::io {
+
+// Required by O_DIRECT: every disk's logical block (512 or 4096) divides it, and it is the page
+// size, so that a direct and a buffered transfer never meet in one page of the cache.
+inline constexpr std::int64_t kDirectIoAlignBytes = 4096;
+
+constexpr std::int64_t round_up_to_align(std::int64_t bytes) {
+  return (bytes + kDirectIoAlignBytes - 1) / kDirectIoAlignBytes * kDirectIoAlignBytes;
+}
+
+// Owns:    the memory; its contents start undefined.
+// Threads: as for an array of bytes.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  // Throws IoError when the memory is not to be had.
+  explicit AlignedBuffer(std::int64_t bytes);
+
+  std::span<std::byte> bytes() { return {data_.get(), static_cast<std::size_t>(size_bytes_)}; }
+  std::span<const std::byte> bytes() const {
+    return {data_.get(), static_cast<std::size_t>(size_bytes_)};
+  }
+  std::int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const noexcept;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::int64_t size_bytes_ = 0;
+};
+
+}  // namespace capstan::io

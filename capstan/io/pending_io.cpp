@@ -1,0 +1,38 @@
+#include "capstan/io/pending_io.h"
+
+#include <utility>
+
+#include "capstan/io/request.h"
+#include "capstan/io/ring.h"
+
+namespace capstan::io {
+
+PendingIo::PendingIo(Ring& ring, std::shared_ptr<Request> request)
+    : ring_(&ring), request_(std::move(request)) {}
+
+PendingIo& PendingIo::operator=(PendingIo&& other) noexcept {
+  if (this != &other) {
+    drop();
+    ring_ = other.ring_;
+    request_ = std::move(other.request_);
+  }
+  return *this;
+}
+
+PendingIo::~PendingIo() { drop(); }
+
+void PendingIo::drop() noexcept {
+  if (!done()) ring_->adopt(*request_);
+  request_.reset();
+}
+
+bool PendingIo::done() const { return request_ == nullptr || request_->done; }
+
+void PendingIo::wait() { wait_at_most(std::chrono::milliseconds::max()); }
+
+void PendingIo::wait_at_most(std::chrono::milliseconds limit) {
+  if (!done()) ring_->await(*request_, limit);
+  if (request_ != nullptr && request_->failure) throw IoError(*request_->failure);
+}
+
+}  // namespace capstan::io

@@ -1,0 +1,40 @@
+#include "capstan/io/space.h"
+
+#include <cerrno>
+#include <limits>
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include "capstan/base/text.h"
+#include "capstan/io/failure.h"
+
+namespace capstan::io {
+
+std::int64_t free_bytes(const std::filesystem::path& folder) {
+  struct statvfs facts{};
+  while (::statvfs(folder.c_str(), &facts) != 0) {
+    if (errno != EINTR) {
+      // With a name inside it, the fix speaks of the folder itself.
+      throw io_failure({.verb = "look at", .file = folder / ""}, errno);
+    }
+  }
+  const auto blocks = static_cast<std::uint64_t>(facts.f_bavail);
+  const auto block_bytes = static_cast<std::uint64_t>(facts.f_frsize);
+  const auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (block_bytes != 0 && blocks > most / block_bytes) return static_cast<std::int64_t>(most);
+  return static_cast<std::int64_t>(blocks * block_bytes);
+}
+
+void require_free_bytes(const std::filesystem::path& folder, std::int64_t needed_bytes,
+                        std::string_view purpose) {
+  const std::int64_t available = free_bytes(folder);
+  if (available >= needed_bytes) return;
+  throw IoError({.what = fmt::format("{} has {} free, but {} are needed for {}", folder.string(),
+                                     format_bytes(available), format_bytes(needed_bytes), purpose),
+                 .where = folder.string(),
+                 .fix = fmt::format("free {} there, or name a folder on a larger disk",
+                                    format_bytes(needed_bytes - available))});
+}
+
+}  // namespace capstan::io
