@@ -9,6 +9,10 @@ endif()
 # contract a*b+c on its own (explicit fma calls stay what they are).
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 
+# Error messages and installed files carry paths relative to the source tree, not of this machine.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>
+  $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_BINARY_DIR}/=build/>)
+
 if(CAPSTAN_SANITIZE)
   add_compile_options(-fsanitize=${CAPSTAN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${CAPSTAN_SANITIZE})

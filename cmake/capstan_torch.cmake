@@ -1,6 +1,7 @@
 # The libtorch inside a Python wheel, as imported targets:
 #   capstan::torch       torch_cpu and c10: all that a CPU program needs, no driver, no toolkit
 #   capstan::torch_cuda  torch_cuda and c10_cuda, kept by the linker so that its backends register
+#   capstan::cuda_runtime  the very libcudart that torch_cuda loads: one CUDA runtime per process
 # find_package(Torch) is not used: with a CUDA wheel it insists on a CUDA toolkit.
 # This file is installed beside capstanConfig.cmake and serves out-of-tree programs as well.
 if(CAPSTAN_TORCH STREQUAL "OFF")
@@ -46,4 +47,14 @@ if(EXISTS "${capstan_torch_lib}/libtorch_cuda.so" AND NOT TARGET capstan::torch_
   target_link_libraries(capstan::torch_cuda INTERFACE capstan::torch
     "-Wl,--push-state,--no-as-needed" "${capstan_torch_lib}/libtorch_cuda.so" "${capstan_torch_lib}/libc10_cuda.so"
     "-Wl,--pop-state")
+endif()
+
+get_filename_component(capstan_torch_site "${CAPSTAN_TORCH_DIR}" DIRECTORY)
+find_file(CAPSTAN_CUDART libcudart.so.13 NO_DEFAULT_PATH
+  PATHS "${capstan_torch_site}/nvidia/cu13/lib" "${capstan_torch_lib}" /usr/local/cuda/lib64)
+if(CAPSTAN_CUDART AND NOT TARGET capstan::cuda_runtime)
+  get_filename_component(capstan_cudart_dir "${CAPSTAN_CUDART}" DIRECTORY)
+  add_library(capstan::cuda_runtime INTERFACE IMPORTED)
+  target_link_options(capstan::cuda_runtime INTERFACE "LINKER:-rpath,${capstan_cudart_dir}")
+  target_link_libraries(capstan::cuda_runtime INTERFACE "${CAPSTAN_CUDART}")
 endif()

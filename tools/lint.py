@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""clang-format and clang-tidy over our sources; a file that passed is not checked again until it changes.
+
+    tools/lint.py --python PYTHON --build build/lint [--fix] [PATH …]
+
+The build tree is only configured, with unity off, for its compile_commands.json. Both tools come from
+beside PYTHON, else from PATH. Results are remembered by a hash of the tool's version, the rules, the compile
+command, the source and every header of ours that it reaches.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = ("capstan/", "tests/", "benchmarks/", "examples/", "python/")
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+
+
+class LintError(Exception):
+    pass
+
+
+def find_tool(name, python):
+    beside = Path(python).parent / name
+    tool = str(beside) if beside.exists() else shutil.which(name)
+    if not tool:
+        raise LintError(f"no {name} beside {python} or in PATH\n  fix: leave out SETUP=none, or pip install {name}")
+    text = subprocess.run([tool, "--version"], stdout=subprocess.PIPE, text=True).stdout
+    version = re.search(r"version (\d+)\.", text)
+    if not version or int(version.group(1)) < 16:
+        raise LintError(f"{tool} is too old (16 or newer is needed): {text.strip()}")
+    return tool, text
+
+
+def our_files(pattern, paths):
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
+                            stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    return [n for n in sorted(set(listed)) if n.startswith(OURS) and re.search(pattern, n) and (ROOT / n).exists()
+            and (not paths or n.startswith(tuple(paths)))]
+
+
+def check_format(tool, names, fix):
+    if not names:
+        return 0
+    mode = ["-i"] if fix else ["--dry-run", "-Werror"]
+    return 1 if subprocess.run([tool, *mode, *names], cwd=ROOT).returncode else 0
+
+
+def reachable(name, known):
+    """`name` and every file of ours that it includes, directly or not."""
+    todo, seen = [name], set()
+    while todo:
+        current = todo.pop()
+        if current in seen or not (ROOT / current).exists():
+            continue
+        seen.add(current)
+        if current not in known:
+            text = (ROOT / current).read_bytes()
+            beside = os.path.dirname(current)
+            names = INCLUDE.findall(text.decode(errors="replace"))
+            known[current] = (hashlib.sha256(text).hexdigest(),
+                              names + [os.path.normpath(os.path.join(beside, n)) for n in names])
+        todo += known[current][1]
+    return sorted(seen)
+
+
+def cache_key(entry, version, name, known):
+    parts = [version, (ROOT / ".clang-tidy").read_text(), entry.get("command", "")]
+    parts += [f"{n} {known[n][0]}" for n in reachable(name, known)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def compile_entries(build, paths):
+    entries = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        path = Path(entry["directory"], entry["file"])
+        if path.suffix == ".cpp" and path.is_relative_to(ROOT):
+            name = str(path.relative_to(ROOT))
+            if name.startswith(OURS) and (not paths or name.startswith(tuple(paths))):
+                entries[name] = entry
+    return entries
+
+
+def tidy_one(tool, build, name):
+    # GCC's own flags in the compile command mean nothing to clang.
+    done = subprocess.run([tool, "--quiet", "-p", str(build), "--extra-arg=-Wno-unknown-warning-option",
+                           "--extra-arg=-Wno-ignored-optimization-argument", name], cwd=ROOT,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    noise = re.compile(r"^\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter")
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if not noise.match(line)]
+    return done.returncode, "\n".join(lines)
+
+
+def check_tidy(tool, version, build, paths):
+    cache = build / "lint_cache"
+    cache.mkdir(exist_ok=True)
+    known, todo = {}, []
+    entries = compile_entries(build, paths)
+    for name, entry in entries.items():
+        mark = cache / cache_key(entry, version, name, known)
+        if not mark.exists():
+            todo.append((name, mark))
+    print(f"clang-tidy: {len(entries) - len(todo)} files unchanged, {len(todo)} to check", flush=True)
+    bad = 0
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        futures = {pool.submit(tidy_one, tool, build, name): (name, mark) for name, mark in todo}
+        for future in concurrent.futures.as_completed(futures):
+            name, mark = futures[future]
+            code, text = future.result()
+            if code == 0:
+                mark.touch()
+            else:
+                bad += 1
+                print(f"{name}:\n{text}", flush=True)
+    return bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--fix", action="store_true", help="let clang-format write")
+    parser.add_argument("path", nargs="*", help="only files that start with this, say capstan/comm")
+    options = parser.parse_args()
+    formatter, _ = find_tool("clang-format", options.python)
+    tidy, version = find_tool("clang-tidy", options.python)
+    bad_format = check_format(formatter, our_files(r"\.(h|cpp|cu|cuh)$", options.path), options.fix)
+    bad = check_tidy(tidy, version, options.build.resolve(), options.path)
+    print(f"lint: format {'not clean' if bad_format else 'clean'}, {bad} files with findings of clang-tidy")
+    return 1 if bad or bad_format else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except LintError as error:
+        sys.exit(f"lint: {error}")
