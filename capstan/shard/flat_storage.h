@@ -1,0 +1,52 @@
+// A flat buffer whose memory can be taken away and put back while views of it live on: one
+// StorageImpl that stays the same object, so that a view saved by autograd in forward is valid
+// again once memory is attached for backward.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/Storage.h>
+
+#include "capstan/layout/flat_layout.h"
+
+namespace capstan::shard {
+
+// Threads: one caller at a time.
+class FlatStorage {
+ public:
+  // `sizes[i]` is the shape of slot i. Nothing is attached.
+  FlatStorage(const layout::FlatLayout& layout,
+              const std::vector<std::vector<std::int64_t>>& sizes, at::TensorOptions options);
+
+  std::int64_t bytes() const { return bytes_; }
+  bool attached() const { return attached_; }
+
+  // `memory` holds at least bytes().
+  void attach(c10::DataPtr memory);
+  // Gives the memory up; views of it must not be read until the next attach.
+  c10::DataPtr detach();
+
+  // Made once and valid whenever memory is attached.
+  const at::Tensor& flat() const { return flat_; }  // 1-D, padded_elems
+  const at::Tensor& slot(int index) const { return slots_[static_cast<std::size_t>(index)]; }
+
+  // Part of flat().
+  at::Tensor range(layout::ElemRange elems) const;
+  // Fills what no slot covers: the gaps between slots and the end.
+  void zero_padding();
+
+ private:
+  c10::Storage storage_;
+  std::int64_t bytes_ = 0;
+  bool attached_ = false;
+  at::Tensor flat_;
+  std::vector<at::Tensor> slots_;
+  std::vector<at::Tensor> gaps_;
+};
+
+// A 1-D tensor over `memory`, which it owns.
+at::Tensor tensor_over(c10::DataPtr memory, std::int64_t elems, at::TensorOptions options);
+
+}  // namespace capstan::shard

@@ -1,0 +1,123 @@
+#include "capstan/shard/gather.h"
+
+namespace capstan::shard {
+
+Gatherer::Gatherer(std::span<Unit> units, comm::Group& group, const GatherLimits& limits)
+    : units_(units), group_(group), limits_(limits), slots_(units.size()) {
+  for (const Unit& unit : units) {
+    const bool released = !unit.keeps_whole();
+    bytes_.push_back(released ? unit.spec().whole_bytes() : 0);
+    if (released && unit.state() != UnitState::sharded) live_bytes_ += bytes_.back();
+  }
+}
+
+void Gatherer::start(int unit) {
+  Unit& target = at(unit);
+  target.start_gather();
+  live_bytes_ += bytes_[static_cast<std::size_t>(unit)];
+  if (!target.gather_is_free()) {
+    slot(unit).gather = group_.all_gather(target.flat(), target.shard(), target.spec().name);
+  }
+}
+
+void Gatherer::finish(int unit) {
+  if (at(unit).state() != UnitState::gathering) return;
+  slot(unit).gather.wait();
+  slot(unit).gather = {};
+  at(unit).show();
+}
+
+void Gatherer::release(int unit) {
+  if (at(unit).state() == UnitState::sharded) return;
+  finish(unit);  // the memory must not go while the collective writes it
+  used(unit);
+  at(unit).release();
+  live_bytes_ -= bytes_[static_cast<std::size_t>(unit)];
+}
+
+void Gatherer::used(int unit) {
+  if (!slot(unit).unused) return;
+  slot(unit).unused = false;
+  unused_bytes_ -= bytes_[static_cast<std::size_t>(unit)];
+}
+
+void Gatherer::pin(int unit) {
+  if (at(unit).keeps_whole()) return;
+  ++slot(unit).pins;
+  if (at(unit).state() == UnitState::sharded) {
+    make_room(bytes_[static_cast<std::size_t>(unit)]);
+    start(unit);
+  }
+  finish(unit);
+  used(unit);
+}
+
+void Gatherer::unpin(int unit) {
+  if (at(unit).keeps_whole() || --slot(unit).pins > 0) return;
+  const auto distance = trace_.distance(unit, bytes_);
+  const bool soon = distance.has_value() && *distance < limits_.max_reuse_bytes &&
+                    live_bytes_ <= limits_.max_live_bytes;
+  if (!soon) release(unit);
+}
+
+void Gatherer::need(std::span<const int> units) {
+  // All started before the first wait: they travel together.
+  for (const int unit : units) {
+    if (at(unit).keeps_whole()) continue;
+    trace_.use(unit);
+    ++slot(unit).pins;
+    if (at(unit).state() != UnitState::sharded) continue;
+    make_room(bytes_[static_cast<std::size_t>(unit)]);
+    start(unit);
+  }
+  for (const int unit : units) {
+    used(unit);
+  }
+  // Ahead of the wait, so that the next gathers run behind these.
+  prefetch();
+  for (const int unit : units) finish(unit);
+}
+
+void Gatherer::done(std::span<const int> units) {
+  for (const int unit : units) unpin(unit);
+}
+
+void Gatherer::prefetch() {
+  for (const int unit : trace_.upcoming()) {
+    if (at(unit).state() != UnitState::sharded) continue;
+    const std::int64_t bytes = bytes_[static_cast<std::size_t>(unit)];
+    if (unused_bytes_ + bytes > limits_.prefetch_bytes) return;
+    if (live_bytes_ + bytes > limits_.max_live_bytes) return;
+    start(unit);
+    slot(unit).unused = true;
+    unused_bytes_ += bytes;
+  }
+}
+
+void Gatherer::make_room(std::int64_t bytes) {
+  while (live_bytes_ + bytes > limits_.max_live_bytes) {
+    // Of what nobody uses now, the one whose next use is farthest away.
+    int victim = -1;
+    std::int64_t farthest = -1;
+    for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+      const bool idle = at(unit).state() == UnitState::whole && slot(unit).pins == 0;
+      if (at(unit).keeps_whole() || !idle) continue;
+      const std::int64_t distance = trace_.distance(unit, bytes_).value_or(INT64_MAX);
+      if (distance > farthest) {
+        farthest = distance;
+        victim = unit;
+      }
+    }
+    if (victim < 0) return;  // a needed unit is never refused
+    release(victim);
+  }
+}
+
+void Gatherer::end_pass() {
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    if (!at(unit).keeps_whole() && slot(unit).pins == 0) release(unit);
+  }
+  trace_.end_pass();
+}
+
+}  // namespace capstan::shard

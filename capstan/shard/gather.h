@@ -1,0 +1,69 @@
+// Makes units whole for use and releases them again: the collective, the prefetch of what comes
+// next, and the limits on how much is whole at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "capstan/comm/group.h"
+#include "capstan/shard/unit.h"
+#include "capstan/shard/use_trace.h"
+
+namespace capstan::shard {
+
+// Bytes of whole units that are not resident.
+struct GatherLimits {
+  std::int64_t prefetch_bytes = 0;   // gathered ahead and not yet used
+  std::int64_t max_live_bytes = 0;   // above it nothing is prefetched or kept for later
+  std::int64_t max_reuse_bytes = 0;  // a unit whose next use is nearer than this stays whole
+};
+
+// Owns:    gathers in flight.
+// Threads: one caller at a time.
+// Ranks:   collective; every rank calls in the same order.
+class Gatherer {
+ public:
+  // `units` and `group` must outlive this.
+  Gatherer(std::span<Unit> units, comm::Group& group, const GatherLimits& limits);
+
+  // Makes these units whole and pins them, then starts gathering what usually comes next.
+  void need(std::span<const int> units);
+  // Unpins; what nobody needs is released, unless it is used again soon.
+  void done(std::span<const int> units);
+  // Like need() and done(), but outside of the recorded order of use: no prefetch.
+  void pin(int unit);
+  void unpin(int unit);
+  // Releases everything that is not pinned and closes the recorded pass.
+  void end_pass();
+
+  const UseTrace& trace() const { return trace_; }
+  std::int64_t live_bytes() const { return live_bytes_; }
+
+ private:
+  struct Slot {
+    comm::PendingOp gather;
+    int pins = 0;
+    bool unused = false;  // prefetched and not yet used
+  };
+
+  void start(int unit);
+  void finish(int unit);
+  void release(int unit);
+  void prefetch();
+  void make_room(std::int64_t bytes);
+  void used(int unit);
+  Unit& at(int unit) { return units_[static_cast<std::size_t>(unit)]; }
+  Slot& slot(int unit) { return slots_[static_cast<std::size_t>(unit)]; }
+
+  std::span<Unit> units_;
+  comm::Group& group_;
+  GatherLimits limits_;
+  UseTrace trace_;
+  std::vector<Slot> slots_;
+  std::vector<std::int64_t> bytes_;  // of each unit when whole; 0 for those that stay whole
+  std::int64_t live_bytes_ = 0;
+  std::int64_t unused_bytes_ = 0;  // prefetched and not yet used
+};
+
+}  // namespace capstan::shard

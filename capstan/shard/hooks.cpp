@@ -1,0 +1,191 @@
+#include "capstan/shard/hooks.h"
+
+#include <algorithm>
+#include <exception>
+#include <unordered_set>
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+#include "capstan/base/error.h"
+#include "capstan/shard/sharded_model.h"
+
+namespace capstan::shard {
+namespace {
+
+bool inside_autograd() { return torch::autograd::get_current_graph_task_id() != -1; }
+
+bool needs_hook(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
+
+}  // namespace
+
+ModelView view_model(torch::nn::Module& model) {
+  ModelView view;
+  std::unordered_map<const at::TensorImpl*, int> index_of;
+  for (const auto& item : model.named_parameters()) {
+    if (!item.value().defined()) continue;
+    const int next = static_cast<int>(view.params.size());
+    if (!index_of.emplace(item.value().unsafeGetTensorImpl(), next).second) continue;
+    view.names.push_back(item.key());
+    view.params.push_back(item.value());
+  }
+  const std::vector<nn::NamedUnit> units = nn::find_units(model);
+  // A unit's parameters include those of the units inside it; each belongs to the innermost.
+  // Outer units come first, so the last unit that lists a parameter of its own subtree wins.
+  std::unordered_map<const torch::nn::Module*, int> unit_of;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    unit_of.emplace(&units[i].unit->module(), static_cast<int>(i));
+    view.boundaries.push_back({.name = units[i].name, .params = {}});
+    view.units.push_back(units[i].unit);
+  }
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    // Walks the subtree, but not into other units.
+    std::vector<const torch::nn::Module*> todo = {&units[i].unit->module()};
+    std::vector<int>& params = view.boundaries[i].params;
+    while (!todo.empty()) {
+      const torch::nn::Module* const module = todo.back();
+      todo.pop_back();
+      for (const auto& item : module->named_parameters(/*recurse=*/false)) {
+        if (item.value().defined()) params.push_back(index_of.at(item.value().unsafeGetTensorImpl()));
+      }
+      for (const auto& child : module->children()) {
+        if (!unit_of.contains(child.get())) todo.push_back(child.get());
+      }
+    }
+    std::sort(params.begin(), params.end());
+    params.erase(std::unique(params.begin(), params.end()), params.end());
+  }
+  return view;
+}
+
+struct Hooks::GradHook final : torch::autograd::FunctionPostHook {
+  GradHook(Hooks& hooks, int param) : hooks(hooks), param(param) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    hooks.grad_arrived(param);
+    return outputs;
+  }
+  Hooks& hooks;  // removes this hook before it goes
+  int param;
+};
+
+Hooks::Hooks(ShardedModel& core, const ModelView& view)
+    : core_(core), params_(view.params), units_(view.units) {
+  const Plan& plan = core.plan();
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    if (!plan.params[i].trainable) continue;
+    // An accumulator remembers the shape it was made with: the unit must be whole here.
+    const int unit = plan.places[i].unit;
+    core.pin(unit);
+    auto accumulator = torch::autograd::impl::grad_accumulator(params_[i]);
+    const std::uintptr_t key =
+        accumulator->add_post_hook(std::make_unique<GradHook>(*this, static_cast<int>(i)));
+    accumulators_.emplace_back(std::move(accumulator), key);
+    core.unpin(unit);
+  }
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    boundary_of_.emplace(units_[i], static_cast<int>(i));
+    units_[i]->set_observer(*this);
+  }
+}
+
+Hooks::~Hooks() {
+  for (const auto& [accumulator, key] : accumulators_) accumulator->del_post_hook(key);
+  for (nn::UnitBase* const unit : units_) unit->clear_observer(*this);
+}
+
+void Hooks::before_forward(nn::UnitBase& unit, std::span<at::Tensor* const> inputs) {
+  auto use = std::make_shared<Use>(Use{.boundary = boundary_of_.at(&unit)});
+  open_forwards_.push_back(use);
+  core_.begin_use(use->boundary);
+  if (at::GradMode::is_enabled()) hook_inputs(use, inputs);
+}
+
+void Hooks::after_forward(nn::UnitBase& /*unit*/, std::span<at::Tensor* const> outputs) {
+  const std::shared_ptr<Use> use = std::move(open_forwards_.back());
+  open_forwards_.pop_back();
+  const bool recorded = at::GradMode::is_enabled();
+  if (recorded) hook_outputs(use, outputs);
+  if (recorded && inside_autograd()) {
+    // A recomputation: its backward follows at once, so the unit stays whole for it.
+    use->whole = true;
+    open_backwards_.push_back(use);
+    return;
+  }
+  core_.end_use(use->boundary);
+}
+
+void Hooks::abandon_forward(nn::UnitBase& /*unit*/) noexcept {
+  const std::shared_ptr<Use> use = std::move(open_forwards_.back());
+  open_forwards_.pop_back();
+  try {
+    core_.end_use(use->boundary);
+  } catch (const std::exception&) {
+    // The error that is on its way already tells what went wrong.
+  }
+}
+
+void Hooks::hook_inputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> inputs) {
+  for (at::Tensor* const input : inputs) {
+    if (!needs_hook(*input)) continue;
+    // A node of our own at the unit's entry: autograd runs it after every node of the unit, since
+    // those were made later and it takes the youngest ready node first.
+    *input = input->view_as(*input);
+    input->register_hook([this, use, alive = std::weak_ptr<Alive>(alive_)](const at::Tensor&) {
+      if (!alive.expired()) leave_backward(*use);
+    });
+  }
+}
+
+void Hooks::hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> outputs) {
+  for (at::Tensor* const output : outputs) {
+    if (!needs_hook(*output)) continue;
+    output->register_hook([this, use, alive = std::weak_ptr<Alive>(alive_)](const at::Tensor&) {
+      if (!alive.expired()) enter_backward(use);
+    });
+  }
+}
+
+void Hooks::enter_backward(const std::shared_ptr<Use>& use) {
+  if (use->whole) return;
+  core_.begin_use(use->boundary);
+  use->whole = true;
+  open_backwards_.push_back(use);
+}
+
+void Hooks::leave_backward(Use& use) {
+  if (!use.whole) return;
+  use.whole = false;
+  core_.end_use(use.boundary);
+}
+
+void Hooks::grad_arrived(int param) {
+  if (!in_backward_) {
+    throw ConfigError({.what = "loss.backward() was called on a model that an engine trains",
+                       .where = core_.plan().params[static_cast<std::size_t>(param)].name,
+                       .fix = "call engine.backward(loss)"});
+  }
+  const at::NoGradGuard no_grad;
+  at::Tensor& grad = params_[static_cast<std::size_t>(param)].mutable_grad();
+  if (!grad.defined()) return;
+  core_.grad_arrived(param, grad);
+  grad.reset();
+}
+
+void Hooks::begin_backward(bool sync) {
+  in_backward_ = true;
+  core_.begin_backward(sync);
+}
+
+void Hooks::end_backward() {
+  in_backward_ = false;
+  for (const std::shared_ptr<Use>& use : open_backwards_) leave_backward(*use);
+  open_backwards_.clear();
+  core_.end_backward();
+}
+
+}  // namespace capstan::shard

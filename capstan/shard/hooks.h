@@ -1,0 +1,83 @@
+// Connects a C++ model to a ShardedModel: the only file that touches autograd and module hooks.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/nn/unit_base.h"
+#include "capstan/nn/unit_tree.h"
+#include "capstan/shard/plan.h"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace capstan::shard {
+
+class ShardedModel;
+
+// Of a model, before it is sharded: its parameters by name (each tensor once, under its first
+// name), and its units as boundaries.
+struct ModelView {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> params;
+  std::vector<BoundarySpec> boundaries;
+  std::vector<nn::UnitBase*> units;  // of each boundary
+};
+
+ModelView view_model(torch::nn::Module& model);
+
+// Gradients of leaf parameters go to the core as soon as autograd has them; a unit is whole while
+// its forward or backward runs.
+// Threads: hooks run on the thread that runs forward or backward.
+class Hooks final : public nn::UnitObserver {
+ public:
+  // `core` and the model must outlive this. The destructor takes every hook away again.
+  Hooks(ShardedModel& core, const ModelView& view);
+  ~Hooks() override;
+  Hooks(const Hooks&) = delete;
+  Hooks& operator=(const Hooks&) = delete;
+
+  void before_forward(nn::UnitBase& unit, std::span<at::Tensor* const> inputs) override;
+  void after_forward(nn::UnitBase& unit, std::span<at::Tensor* const> outputs) override;
+  void abandon_forward(nn::UnitBase& unit) noexcept override;
+
+  // Around a backward that our caller runs; sync as in Reducer.
+  void begin_backward(bool sync);
+  void end_backward();
+
+ private:
+  // One call of a unit in a forward that autograd records.
+  struct Use {
+    int boundary = 0;
+    bool whole = false;  // begin_use() was called for its backward, end_use() not yet
+  };
+
+  void hook_inputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> inputs);
+  void hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> outputs);
+  void enter_backward(const std::shared_ptr<Use>& use);
+  void leave_backward(Use& use);
+  void grad_arrived(int param);
+
+  struct Alive {};
+  struct GradHook;
+
+  ShardedModel& core_;
+  std::vector<at::Tensor> params_;
+  std::vector<nn::UnitBase*> units_;
+  std::unordered_map<const nn::UnitBase*, int> boundary_of_;  // looked up, never iterated
+  std::vector<std::shared_ptr<Use>> open_forwards_;           // innermost last
+  std::vector<std::shared_ptr<Use>> open_backwards_;          // whole now; closed at the end
+  // Autograd holds accumulators weakly; ours must live as long as the hooks on them.
+  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> accumulators_;
+  std::shared_ptr<Alive> alive_ = std::make_shared<Alive>();  // graphs may outlive us
+  bool in_backward_ = false;
+};
+
+}  // namespace capstan::shard

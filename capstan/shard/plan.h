@@ -1,0 +1,77 @@
+// Which parameters form which units, in which order: a value, equal on all ranks and at every
+// stage.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "capstan/base/dtype.h"
+#include "capstan/layout/flat_layout.h"
+
+namespace capstan::shard {
+
+struct ParamSpec {
+  std::string name;  // as in named_parameters()
+  std::vector<std::int64_t> sizes;
+  DType dtype = DType::fp32;  // the dtype it is trained in
+  bool trainable = true;
+
+  std::int64_t numel() const;
+  bool operator==(const ParamSpec&) const = default;
+};
+
+// A module whose parameters are used together, and which tells us before and after each use.
+struct BoundarySpec {
+  std::string name;         // as in named_modules()
+  std::vector<int> params;  // indices of all parameters it uses, those of boundaries inside left out
+};
+
+// One flat buffer: parameters of one dtype that are all trainable or all frozen.
+struct UnitSpec {
+  std::string name;
+  std::vector<int> params;  // indices, in slot order
+  DType dtype = DType::fp32;
+  bool trainable = true;
+  bool resident = false;  // whole at all times, also at stage 3
+  layout::FlatLayout layout;
+
+  std::int64_t whole_bytes() const { return layout.padded_elems() * size_bytes(dtype); }
+};
+
+struct ParamPlace {
+  int unit = 0;
+  int slot = 0;
+};
+
+struct Plan {
+  std::vector<ParamSpec> params;
+  std::vector<UnitSpec> units;                   // resident first, then in the order of boundaries
+  std::vector<ParamPlace> places;                // of each parameter
+  std::vector<std::vector<int>> boundary_units;  // for each boundary: the units it needs whole
+
+  std::int64_t trainable_elems() const;
+};
+
+struct PlanOptions {
+  int world_size = 1;
+  std::int64_t align_bytes = 64;  // of every slot; GEMM kernels are chosen by alignment
+  std::int64_t persistence_threshold_elems = 100'000;
+  std::int64_t persistence_total_elems = 0;
+};
+
+// Parameters up to the threshold, and those that no boundary uses, become resident; the others form
+// the unit of the first boundary that lists them. A parameter in several boundaries (tied weights)
+// is gathered for each of them.
+Plan make_plan(std::vector<ParamSpec> params, const std::vector<BoundarySpec>& boundaries,
+               const PlanOptions& options);
+
+// The shapes of a unit's slots.
+std::vector<std::vector<std::int64_t>> slot_sizes(const UnitSpec& unit,
+                                                  std::span<const ParamSpec> params);
+
+// Equal on two ranks exactly when their plans are, for all practical purposes.
+std::uint64_t fingerprint(const Plan& plan);
+
+}  // namespace capstan::shard

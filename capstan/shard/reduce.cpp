@@ -1,0 +1,184 @@
+#include "capstan/shard/reduce.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "capstan/shard/torch_dtype.h"
+
+namespace capstan::shard {
+namespace {
+
+// One unit travels while the next is filled: more in flight would hold more whole gradient buffers
+// and, on one link, finish no sooner.
+constexpr std::size_t kMaxInFlight = 1;
+
+}  // namespace
+
+Reducer::Reducer(const Plan& plan, comm::Group& group, store::Pool& pool,
+                 const ReduceSettings& settings)
+    : plan_(plan),
+      group_(group),
+      pool_(pool),
+      settings_(settings),
+      grads_(plan.units.size()),
+      came_in_backward_(plan.params.size(), 0),
+      came_since_clear_(plan.params.size(), 0) {
+  for (int unit = static_cast<int>(plan.units.size()) - 1; unit >= 0; --unit) {
+    const UnitSpec& spec = plan.units[static_cast<std::size_t>(unit)];
+    if (!spec.trainable) continue;
+    order_.push_back(unit);
+    at(unit).local = std::make_unique<LocalGrads>(spec, plan.params, settings.accum, pool);
+  }
+}
+
+void Reducer::begin_backward(bool sync) {
+  sync_ = sync;
+  unreduced_ = true;
+  next_ = 0;
+  std::fill(came_in_backward_.begin(), came_in_backward_.end(), 0);
+  for (UnitGrads& grads : grads_) {
+    grads.arrived = 0;
+    grads.issued = false;
+    grads.late = false;
+  }
+}
+
+void Reducer::arrived(int param, const at::Tensor& grad) {
+  const ParamPlace place = plan_.places[static_cast<std::size_t>(param)];
+  settle_unit(place.unit);
+  UnitGrads& grads = at(place.unit);
+  grads.local->put(place.slot, grad);
+  grads.late = grads.issued;
+  came_since_clear_[static_cast<std::size_t>(param)] = 1;
+  char& came = came_in_backward_[static_cast<std::size_t>(param)];
+  if (came == 0) ++grads.arrived;  // re-entrant backwards deliver a parameter several times
+  came = 1;
+  if (sync_ && settings_.schedule == ReduceSchedule::per_backward) issue_ready();
+}
+
+void Reducer::issue_ready() {
+  for (; next_ < order_.size(); ++next_) {
+    const int unit = order_[next_];
+    const std::size_t params = plan_.units[static_cast<std::size_t>(unit)].params.size();
+    if (at(unit).arrived < static_cast<int>(params)) return;
+    issue(unit);
+  }
+}
+
+void Reducer::end_backward() {
+  if (!sync_ || settings_.schedule == ReduceSchedule::at_step) return;
+  for (; next_ < order_.size(); ++next_) issue(order_[next_]);
+  for (const int unit : order_) {
+    if (at(unit).late) issue(unit);
+  }
+}
+
+void Reducer::issue(int unit) {
+  UnitGrads& grads = at(unit);
+  settle_unit(unit);
+  grads.issued = true;
+  at::Tensor flat = grads.local->complete();
+  if (settings_.before_sum != 1.0) flat.mul_(settings_.before_sum);
+  if (group_.size() == 1) {
+    add_alone(grads);
+    return;
+  }
+  settle(kMaxInFlight);
+  const UnitSpec& spec = plan_.units[static_cast<std::size_t>(unit)];
+  if (!grads.sum.defined()) {
+    const at::TensorOptions options = flat.options().dtype(torch_dtype(settings_.accum));
+    const std::int64_t elems = spec.layout.shard_elems();
+    grads.sum = tensor_over(pool_.take(elems * size_bytes(settings_.accum),
+                                       store::MemoryKind::gradients),
+                            elems, options);
+  }
+  at::Tensor converted;
+  if (flat.scalar_type() != torch_dtype(settings_.travel)) {
+    converted = tensor_over(
+        pool_.take(flat.numel() * size_bytes(settings_.travel), store::MemoryKind::gradients),
+        flat.numel(), flat.options().dtype(torch_dtype(settings_.travel)));
+    converted.copy_(flat);
+    flat = converted;
+    grads.local->drop();
+  }
+  in_flight_.push_back(
+      {.unit = unit,
+       .op = group_.reduce_scatter(grads.sum, flat,
+                                   {.accumulate = grads.has_sum, .label = spec.name}),
+       .converted = converted});
+  grads.has_sum = true;
+}
+
+// The sum over one rank is its gradient: the first one is kept as it is, in its own dtype.
+void Reducer::add_alone(UnitGrads& grads) {
+  if (!grads.has_sum) {
+    grads.sum = grads.local->take();
+    grads.has_sum = true;
+    return;
+  }
+  const at::ScalarType accum = torch_dtype(settings_.accum);
+  if (c10::elementSize(grads.sum.scalar_type()) < c10::elementSize(accum)) {
+    const std::int64_t elems = grads.sum.numel();
+    at::Tensor wide =
+        tensor_over(pool_.take(elems * size_bytes(settings_.accum), store::MemoryKind::gradients),
+                    elems, grads.sum.options().dtype(accum));
+    wide.copy_(grads.sum);
+    grads.sum = std::move(wide);
+  }
+  grads.sum.add_(grads.local->flat());
+  grads.local->drop();
+}
+
+void Reducer::settle(std::size_t at_most) {
+  while (in_flight_.size() > at_most) {
+    InFlight& oldest = in_flight_.front();
+    oldest.op.wait();
+    if (!oldest.converted.defined()) at(oldest.unit).local->drop();
+    in_flight_.pop_front();
+  }
+}
+
+void Reducer::settle_unit(int unit) {
+  while (flying(unit)) settle(in_flight_.size() - 1);
+}
+
+bool Reducer::flying(int unit) const {
+  return std::any_of(in_flight_.begin(), in_flight_.end(),
+                     [unit](const InFlight& flight) { return flight.unit == unit; });
+}
+
+void Reducer::finish() {
+  // What was only accumulated locally: everything at the step, or a "no sync" scope. Whether that
+  // is so must not depend on what this rank's graph used.
+  const bool local_only = settings_.schedule == ReduceSchedule::at_step || !sync_;
+  for (const int unit : order_) {
+    if (unreduced_ && (local_only || !at(unit).has_sum)) issue(unit);
+  }
+  unreduced_ = false;
+  settle(0);
+}
+
+const at::Tensor& Reducer::sum(int unit) const {
+  return grads_[static_cast<std::size_t>(unit)].sum;
+}
+
+std::vector<int> Reducer::unused_params() const {
+  std::vector<int> unused;
+  for (std::size_t i = 0; i < plan_.params.size(); ++i) {
+    if (plan_.params[i].trainable && came_since_clear_[i] == 0) unused.push_back(static_cast<int>(i));
+  }
+  return unused;
+}
+
+void Reducer::clear() {
+  settle(0);
+  for (UnitGrads& grads : grads_) {
+    if (grads.local != nullptr) grads.local->drop();
+    grads.sum.reset();
+    grads.has_sum = false;
+  }
+  std::fill(came_since_clear_.begin(), came_since_clear_.end(), 0);
+  unreduced_ = true;
+}
+
+}  // namespace capstan::shard

@@ -1,0 +1,88 @@
+// Gradients -> our shard of their sum over ranks: accumulate locally, reduce in plan order, keep
+// the sum until the step.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/comm/group.h"
+#include "capstan/shard/local_grads.h"
+#include "capstan/shard/options.h"
+#include "capstan/shard/plan.h"
+
+namespace capstan::shard {
+
+struct ReduceSettings {
+  ReduceSchedule schedule = ReduceSchedule::at_step;
+  DType accum = DType::fp32;   // of sums: local ones and our shard
+  DType travel = DType::fp32;  // on the wire
+  double before_sum = 1.0;     // every gradient is multiplied by this before it travels
+};
+
+// Every rank reduces the same units in the same order (the reverse of the plan's) whatever its own
+// graph used: a unit is issued when it is complete and all before it are issued; the end of the
+// backward issues the rest, with zeros for what did not come.
+// Owns:    local gradients, gradient shards, reductions in flight.
+// Threads: one caller at a time.
+// Ranks:   collective: end_backward(), finish() and, while backward runs, arrived().
+class Reducer {
+ public:
+  // `plan`, `pool` and `group` must outlive this.
+  Reducer(const Plan& plan, comm::Group& group, store::Pool& pool, const ReduceSettings& settings);
+
+  // sync false: this backward only accumulates locally (a "no sync" scope).
+  void begin_backward(bool sync);
+  void arrived(int param, const at::Tensor& grad);
+  void end_backward();
+
+  // Before the step: everything is reduced and nothing is in flight any more.
+  void finish();
+  // Our shard of the sum, after finish(); undefined for frozen units.
+  const at::Tensor& sum(int unit) const;
+  // Trainable parameters that got no gradient on this rank since the last clear().
+  std::vector<int> unused_params() const;
+  // After the step, or when it is skipped: forgets all gradients.
+  void clear();
+
+ private:
+  struct UnitGrads {
+    std::unique_ptr<LocalGrads> local;  // empty for frozen units
+    at::Tensor sum;                     // 1-D, shard_elems
+    bool has_sum = false;
+    int arrived = 0;      // parameters that came in this backward
+    bool issued = false;  // in this backward
+    bool late = false;    // a gradient came after that: a re-entrant backward
+  };
+  struct InFlight {
+    int unit = 0;
+    comm::PendingOp op;
+    at::Tensor converted;  // what travels, where it is not the local buffer itself
+  };
+
+  bool flying(int unit) const;
+  void issue_ready();
+  void issue(int unit);
+  void add_alone(UnitGrads& grads);
+  void settle(std::size_t at_most);
+  void settle_unit(int unit);
+  UnitGrads& at(int unit) { return grads_[static_cast<std::size_t>(unit)]; }
+
+  const Plan& plan_;
+  comm::Group& group_;
+  store::Pool& pool_;
+  ReduceSettings settings_;
+  std::vector<UnitGrads> grads_;
+  std::vector<int> order_;            // trainable units as they are reduced
+  std::size_t next_ = 0;              // in order_: the first not yet issued in this backward
+  bool sync_ = true;
+  bool unreduced_ = true;  // there may be local gradients that finish() must still reduce
+  std::deque<InFlight> in_flight_;
+  std::vector<char> came_in_backward_;  // by parameter
+  std::vector<char> came_since_clear_;  // by parameter
+};
+
+}  // namespace capstan::shard

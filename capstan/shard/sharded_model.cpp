@@ -1,0 +1,139 @@
+#include "capstan/shard/sharded_model.h"
+
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "capstan/base/error.h"
+#include "capstan/shard/torch_dtype.h"
+
+namespace capstan::shard {
+namespace {
+
+c10::Device device_of(const std::vector<at::Tensor>& params) {
+  return params.empty() ? c10::Device(c10::kCPU) : params.front().device();
+}
+
+}  // namespace
+
+ShardedModel::ShardedModel(Plan plan, const std::vector<at::Tensor>& params, comm::Group& group,
+                           Settings settings)
+    : plan_(std::move(plan)),
+      settings_(std::move(settings)),
+      group_(group),
+      pool_(device_of(params), ledger_) {
+  check_plans_agree();
+  adopt(params);
+  gatherer_ = std::make_unique<Gatherer>(units_, group_, settings_.limits);
+  reducer_ = std::make_unique<Reducer>(plan_, group_, pool_, settings_.reduce);
+}
+
+void ShardedModel::check_plans_agree() {
+  // Two halves: a collective on int64 exists on every backend, one on uint64 may not.
+  const auto mine = static_cast<std::int64_t>(fingerprint(plan_));
+  const at::TensorOptions options = at::TensorOptions(at::kLong).device(pool_.device());
+  at::Tensor all = at::empty({group_.size()}, options);
+  group_.all_gather(all, at::full({1}, mine, options), "plan").wait();
+  all = all.cpu();
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (all.const_data_ptr<std::int64_t>()[rank] == mine) continue;
+    throw CommError({.what = fmt::format("ranks {} and {} hold different models", group_.rank(),
+                                         rank),
+                     .where = fmt::format("group {}, plan of {} parameters", group_.name(),
+                                          plan_.params.size()),
+                     .fix = "build the same model with the same options on every rank: names, "
+                            "shapes, dtypes and frozen parameters must agree"});
+  }
+}
+
+void ShardedModel::adopt(const std::vector<at::Tensor>& params) {
+  const bool sharded = settings_.policy.shards_optimizer();
+  units_.reserve(plan_.units.size());
+  states_.resize(plan_.units.size());
+  for (std::size_t i = 0; i < plan_.units.size(); ++i) {
+    const UnitSpec& spec = plan_.units[i];
+    std::vector<at::Tensor> members;
+    for (const int index : spec.params) {
+      at::Tensor param = params[static_cast<std::size_t>(index)];
+      if (!param.is_contiguous()) param.set_data(param.detach().contiguous());
+      if (param.numel() > 0) group_.broadcast(param.detach().view(-1), 0, "initial values").wait();
+      members.push_back(std::move(param));
+    }
+    if (spec.trainable) {
+      states_[i] = make_states(spec, members, owned_elems(spec, sharded, group_.rank()),
+                               settings_.states, pool_);
+      step_order_.push_back(static_cast<int>(i));
+    }
+    const bool keep_whole = spec.resident || settings_.policy.params != Gather::per_use;
+    Unit& unit = units_.emplace_back(spec, plan_.params, std::move(members), pool_, group_.rank(),
+                                     keep_whole);
+    if (!keep_whole) unit.release();
+    if (spec.trainable) bind_params(states_[i], unit, sharded);
+  }
+}
+
+void ShardedModel::begin_use(int boundary) {
+  gatherer_->need(plan_.boundary_units[static_cast<std::size_t>(boundary)]);
+}
+
+void ShardedModel::end_use(int boundary) {
+  gatherer_->done(plan_.boundary_units[static_cast<std::size_t>(boundary)]);
+}
+
+void ShardedModel::begin_backward(bool sync) { reducer_->begin_backward(sync); }
+
+void ShardedModel::grad_arrived(int param, const at::Tensor& grad) {
+  reducer_->arrived(param, grad);
+}
+
+void ShardedModel::end_backward() {
+  reducer_->end_backward();
+  gatherer_->end_pass();
+}
+
+void ShardedModel::finish_gradients() {
+  if (settings_.unused == UnusedParameters::error) {
+    const std::vector<int> unused = reducer_->unused_params();
+    if (!unused.empty()) {
+      std::vector<std::string> names;
+      for (const int index : unused) names.push_back(plan_.params[static_cast<std::size_t>(index)].name);
+      throw ConfigError(
+          {.what = fmt::format("{} trainable parameters got no gradient: {}", names.size(),
+                               fmt::join(names, ", ")),
+           .where = fmt::format("step on rank {}", group_.rank()),
+           .fix = "freeze them (requires_grad = false), use them in the loss, or allow unused "
+                  "parameters (zero_optimization.ignore_unused_parameters)"});
+    }
+  }
+  reducer_->finish();
+}
+
+at::Tensor ShardedModel::owned_gradient(int unit) {
+  const at::Tensor& shard = reducer_->sum(unit);
+  if (settings_.policy.shards_optimizer() || group_.size() == 1) return shard;
+  const std::int64_t elems = plan_.units[static_cast<std::size_t>(unit)].layout.padded_elems();
+  const auto bytes = elems * static_cast<std::int64_t>(shard.itemsize());
+  at::Tensor whole =
+      tensor_over(pool_.take(bytes, store::MemoryKind::gradients), elems, shard.options());
+  group_.all_gather(whole, shard, plan_.units[static_cast<std::size_t>(unit)].name).wait();
+  return whole;
+}
+
+void ShardedModel::publish(int unit) {
+  Unit& updated = units_[static_cast<std::size_t>(unit)];
+  updated.bump_versions();
+  if (!settings_.policy.shards_optimizer() || updated.gather_is_free()) return;
+  if (updated.state() != UnitState::whole) return;  // gathered at its next use
+  publishing_.push_back(
+      group_.all_gather(updated.flat(), updated.shard(), updated.spec().name));
+}
+
+void ShardedModel::finish_updates() {
+  for (comm::PendingOp& op : publishing_) op.wait();
+  publishing_.clear();
+}
+
+}  // namespace capstan::shard

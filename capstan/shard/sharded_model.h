@@ -1,0 +1,97 @@
+// A model's parameters, gradients and optimizer state, sharded by a policy: the one core behind all
+// stages. Front ends (hooks.h for C++, the Python package) tell it what the model does.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/comm/group.h"
+#include "capstan/shard/gather.h"
+#include "capstan/shard/plan.h"
+#include "capstan/shard/policy.h"
+#include "capstan/shard/reduce.h"
+#include "capstan/shard/states.h"
+#include "capstan/shard/unit.h"
+#include "capstan/store/ledger.h"
+#include "capstan/store/pool.h"
+
+namespace capstan::shard {
+
+struct Settings {
+  Policy policy;
+  GatherLimits limits;
+  ReduceSettings reduce;
+  StateSettings states;
+  UnusedParameters unused = UnusedParameters::allow;
+};
+
+// Owns:    all flat buffers, shards and states of one model.
+// Threads: one caller at a time.
+// Ranks:   every member that says "collective" is called by all ranks in the same order.
+class ShardedModel {
+ public:
+  // Collective. `params` are the model's own, in the plan's order, whole on `device`; rank 0's
+  // values become everybody's. Throws CommError when the ranks' plans differ.
+  ShardedModel(Plan plan, const std::vector<at::Tensor>& params, comm::Group& group,
+               Settings settings);
+
+  const Plan& plan() const { return plan_; }
+  const Settings& settings() const { return settings_; }
+  comm::Group& group() const { return group_; }
+  store::Ledger& ledger() { return ledger_; }
+  Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
+  const UseTrace& trace() const { return gatherer_->trace(); }
+
+  // Collective: the parameters a boundary uses are whole from begin_use() to end_use().
+  void begin_use(int boundary);
+  void end_use(int boundary);
+
+  // One backward. Collective as far as gathers and reductions are due.
+  void begin_backward(bool sync);
+  void grad_arrived(int param, const at::Tensor& grad);
+  void end_backward();
+
+  // Collective: reduces what is left, so that gradient_shard() is our shard of the sum.
+  // Throws ConfigError naming unused parameters where the settings forbid them.
+  void finish_gradients();
+  const at::Tensor& gradient_shard(int unit) const { return reducer_->sum(unit); }
+  void clear_gradients() { reducer_->clear(); }
+
+  // Trainable units in the order in which a step updates them.
+  std::span<const int> step_order() const { return step_order_; }
+  UnitStates& states(int unit) { return states_[static_cast<std::size_t>(unit)]; }
+  // Collective: the gradients of all elements this rank updates; a whole sum where the optimizer
+  // is not sharded.
+  at::Tensor owned_gradient(int unit);
+  // Collective: after a unit's `states().params` were updated. Starts the gather that makes the
+  // change visible on all ranks; finish_updates() waits for all of them.
+  void publish(int unit);
+  void finish_updates();
+
+  // Collective: keeps a unit whole outside of the model's own uses.
+  void pin(int unit) { gatherer_->pin(unit); }
+  void unpin(int unit) { gatherer_->unpin(unit); }
+
+ private:
+  void check_plans_agree();
+  void adopt(const std::vector<at::Tensor>& params);
+
+  Plan plan_;
+  Settings settings_;
+  comm::Group& group_;
+  store::Ledger ledger_;
+  store::Pool pool_;
+  std::vector<Unit> units_;
+  std::vector<UnitStates> states_;  // by unit; empty for frozen ones
+  std::vector<int> step_order_;
+  std::unique_ptr<Gatherer> gatherer_;
+  std::unique_ptr<Reducer> reducer_;
+  std::vector<comm::PendingOp> publishing_;
+};
+
+}  // namespace capstan::shard

@@ -1,0 +1,47 @@
+// The optimizer's side of every trainable unit on this rank: the master copy and the moments of
+// the elements it updates.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/shard/unit.h"
+
+namespace capstan::shard {
+
+struct StateSettings {
+  DType master = DType::fp32;
+  DType moments = DType::fp32;
+  std::vector<std::string> moment_names;  // e.g. exp_avg, exp_avg_sq
+  double initial_moment = 0;
+};
+
+// The elements of a unit that this rank updates: its shard, or everything where nothing is sharded.
+struct Owned {
+  layout::ElemRange range;                // in the flat buffer
+  std::vector<layout::SlotPiece> pieces;  // in_shard counts from range.begin
+};
+
+Owned owned_elems(const UnitSpec& spec, bool sharded, int rank);
+
+// What one optimizer step works on.
+struct UnitStates {
+  Owned owned;
+  at::Tensor params;                // 1-D, owned.range.size(), the unit's dtype
+  at::Tensor master;                // same elements; the very tensor `params` where dtypes agree
+  std::vector<at::Tensor> moments;  // in the order of moment_names
+
+  bool master_is_params() const { return master.is_same(params); }
+};
+
+// Made in two steps around the Unit, because the model's original values may be more precise than
+// the unit's dtype: the masters keep them.
+// `originals` are the model's parameters in slot order, before the Unit takes them over.
+UnitStates make_states(const UnitSpec& spec, const std::vector<at::Tensor>& originals, Owned owned,
+                       const StateSettings& settings, store::Pool& pool);
+// Points `params` (and a shared master) at the unit's own memory. Again after every change of it.
+void bind_params(UnitStates& states, const Unit& unit, bool sharded);
+
+}  // namespace capstan::shard

@@ -1,0 +1,100 @@
+#include "capstan/shard/unit.h"
+
+#include <cassert>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "capstan/shard/torch_dtype.h"
+
+namespace capstan::shard {
+namespace {
+
+// Its own storage, because the message cannot be taken off again.
+at::Tensor make_placeholder(const std::string& param, at::TensorOptions options) {
+  at::Tensor empty = at::empty({0}, options);
+  empty.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      fmt::format("parameter '{0}' is used while it is sharded\n  fix:   mark the module that uses "
+                  "it as a unit (capstan::nn::Unit), or hold a whole_parameters() pin for '{0}' "
+                  "while you use it",
+                  param));
+  return empty;
+}
+
+}  // namespace
+
+Unit::Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params,
+           std::vector<at::Tensor> params, store::Pool& pool, int rank, bool keep_whole)
+    : spec_(&spec),
+      pool_(&pool),
+      rank_(rank),
+      keep_whole_(keep_whole),
+      storage_(spec.layout, slot_sizes(spec, all_params),
+               at::TensorOptions(torch_dtype(spec.dtype)).device(pool.device())),
+      params_(std::move(params)) {
+  assert(params_.size() == spec.params.size());
+  storage_.attach(pool.take(storage_.bytes(), store::MemoryKind::parameters));
+  storage_.zero_padding();
+  const at::TensorOptions options = storage_.flat().options();
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    const at::Tensor& slot = storage_.slot(static_cast<int>(i));
+    slot.copy_(params_[i].detach());
+    params_[i].set_data(slot);
+    if (!keep_whole) {
+      const ParamSpec& param = all_params[static_cast<std::size_t>(spec.params[i])];
+      placeholders_.push_back(make_placeholder(param.name, options));
+    }
+  }
+  make_shard();
+}
+
+void Unit::make_shard() {
+  const layout::ElemRange mine = spec_->layout.shard(rank_);
+  if (keep_whole_ || gather_is_free()) {
+    // In a world of one, release() hands the memory over to the shard.
+    shard_ = storage_.range(mine);
+    return;
+  }
+  const at::Tensor part = storage_.range(mine);
+  shard_ = tensor_over(pool_->take(part.nbytes(), store::MemoryKind::parameters), part.numel(),
+                       part.options());
+}
+
+void Unit::start_gather() {
+  assert(state_ == UnitState::sharded);
+  if (gather_is_free()) {
+    // The shard keeps the memory; the flat buffer only looks at it.
+    storage_.attach(c10::DataPtr(shard_.mutable_data_ptr(), shard_.device()));
+  } else {
+    storage_.attach(pool_->take(storage_.bytes(), store::MemoryKind::parameters));
+  }
+  state_ = UnitState::gathering;
+}
+
+void Unit::show() {
+  assert(state_ == UnitState::gathering);
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    params_[i].set_data(storage_.slot(static_cast<int>(i)));
+  }
+  state_ = UnitState::whole;
+}
+
+void Unit::release() {
+  assert(state_ != UnitState::sharded && !keep_whole_);
+  if (state_ == UnitState::whole) {
+    for (std::size_t i = 0; i < params_.size(); ++i) params_[i].set_data(placeholders_[i]);
+  }
+  c10::DataPtr memory = storage_.detach();
+  if (gather_is_free() && shard_.is_alias_of(storage_.flat())) {
+    shard_ = tensor_over(std::move(memory), shard_.numel(), shard_.options());
+  }
+  state_ = UnitState::sharded;
+}
+
+void Unit::bump_versions() {
+  for (const at::Tensor& param : params_) torch::autograd::impl::bump_version(param);
+}
+
+}  // namespace capstan::shard

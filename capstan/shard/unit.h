@@ -1,0 +1,65 @@
+// One unit's parameters on this rank: the shard it owns, and the whole flat buffer while gathered.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/shard/flat_storage.h"
+#include "capstan/shard/plan.h"
+#include "capstan/store/pool.h"
+
+namespace capstan::shard {
+
+//   sharded --start_gather--> gathering --show--> whole --release--> sharded
+enum class UnitState {
+  sharded,    // only shard(); the model's parameters are placeholders of shape [0]
+  gathering,  // memory is attached to flat() and being filled; still placeholders
+  whole,      // the model's parameters are views of flat()
+};
+
+// Owns:    the shard, and the whole buffer while it is attached.
+// Threads: one caller at a time.
+// Ranks:   purely local; gather.h communicates.
+class Unit {
+ public:
+  // `params` are the model's own parameters in slot order: whole, on the pool's device. Their
+  // values move into the flat buffer in the unit's dtype, one copy at a time; the unit is then
+  // whole. keep_whole: it will never be released, and shard() is a part of flat().
+  Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params, std::vector<at::Tensor> params,
+       store::Pool& pool, int rank, bool keep_whole);
+
+  const UnitSpec& spec() const { return *spec_; }
+  UnitState state() const { return state_; }
+  bool keeps_whole() const { return keep_whole_; }
+  // World of one: shard and flat buffer are the same memory, and a gather moves nothing.
+  bool gather_is_free() const { return spec_->layout.world_size() == 1; }
+
+  const at::Tensor& shard() const { return shard_; }           // 1-D, shard_elems
+  const at::Tensor& flat() const { return storage_.flat(); }   // 1-D, padded_elems; not when sharded
+  const at::Tensor& param(int slot) const { return params_[static_cast<std::size_t>(slot)]; }
+  const at::Tensor& slot(int slot) const { return storage_.slot(slot); }
+
+  void start_gather();  // sharded -> gathering
+  void show();          // gathering -> whole
+  void release();       // whole or gathering -> sharded
+
+  // After the values changed: a graph that saved the old ones must not be used again.
+  void bump_versions();
+
+ private:
+  void make_shard();
+
+  const UnitSpec* spec_;  // in the plan, which outlives the unit
+  store::Pool* pool_;
+  int rank_;
+  bool keep_whole_;
+  UnitState state_ = UnitState::whole;
+  FlatStorage storage_;
+  at::Tensor shard_;
+  std::vector<at::Tensor> params_;        // the model's own
+  std::vector<at::Tensor> placeholders_;  // shape [0]; touching their data names the parameter
+};
+
+}  // namespace capstan::shard
