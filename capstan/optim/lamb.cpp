@@ -24,8 +24,8 @@ double lamb_trust_ratio(const HyperParams& hyper, const LambSums& whole_slot) {
 void lamb_apply(const HyperParams& hyper, const StepScalars& scalars, double trust_ratio,
                 const Span& span, const CpuRun& run) {
   const KernelTable& kernels = kernels_for(run.simd);
-  const LambApply apply = {.c = lamb_constants(hyper, scalars),
-                           .minus_step = lamb_minus_step(hyper, scalars, trust_ratio)};
+  const LambApplyRule apply = {.c = lamb_constants(hyper, scalars),
+                               .minus_step = lamb_minus_step(hyper, scalars, trust_ratio)};
   for_parts(run.pool, span.elems, [&](Part part) { kernels.lamb_apply(apply, span, part); });
 }
 

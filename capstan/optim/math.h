@@ -62,7 +62,7 @@ struct LambConstants {
   bool eps_inside_sqrt;
 };
 
-struct Adam {
+struct AdamRule {
   static constexpr int kStates = 2;
   AdamConstants c;
 
@@ -82,7 +82,7 @@ struct Adam {
   }
 };
 
-struct Sgd {
+struct SgdRule {
   static constexpr int kStates = 0;
   SgdConstants c;
 
@@ -94,7 +94,7 @@ struct Sgd {
   }
 };
 
-struct SgdMomentum {
+struct SgdMomentumRule {
   static constexpr int kStates = 1;
   SgdConstants c;
 
@@ -111,7 +111,7 @@ struct SgdMomentum {
 };
 
 // An element whose blended direction is exactly zero (padding, unused parameters) does not move.
-struct Lion {
+struct LionRule {
   static constexpr int kStates = 1;
   LionConstants c;
 
@@ -128,7 +128,7 @@ struct Lion {
   }
 };
 
-struct Adagrad {
+struct AdagradRule {
   static constexpr int kStates = 1;
   AdagradConstants c;
 
@@ -163,7 +163,7 @@ constexpr Vec lamb_direction(const LambConstants& c, const Lanes<Vec>& x) {
 }
 
 // LAMB's second phase.
-struct LambApply {
+struct LambApplyRule {
   LambConstants c;
   float minus_step;  // -(bias-corrected lr) * trust ratio
 

@@ -83,17 +83,18 @@ void update(Kind kind, const HyperParams& hyper, const StepScalars& scalars, con
   switch (kind) {
     case Kind::adam:
     case Kind::adamw:
-      return run_rule(kernels.adam, Adam{adam_constants(kind, hyper, scalars)}, span, run.pool);
+      return run_rule(kernels.adam, AdamRule{adam_constants(kind, hyper, scalars)}, span, run.pool);
     case Kind::sgd:
       if (state_names(kind, hyper).empty()) {
-        return run_rule(kernels.sgd, Sgd{sgd_constants(hyper, scalars)}, span, run.pool);
+        return run_rule(kernels.sgd, SgdRule{sgd_constants(hyper, scalars)}, span, run.pool);
       }
-      return run_rule(kernels.sgd_momentum, SgdMomentum{sgd_constants(hyper, scalars)}, span,
+      return run_rule(kernels.sgd_momentum, SgdMomentumRule{sgd_constants(hyper, scalars)}, span,
                       run.pool);
     case Kind::lion:
-      return run_rule(kernels.lion, Lion{lion_constants(hyper, scalars)}, span, run.pool);
+      return run_rule(kernels.lion, LionRule{lion_constants(hyper, scalars)}, span, run.pool);
     case Kind::adagrad:
-      return run_rule(kernels.adagrad, Adagrad{adagrad_constants(hyper, scalars)}, span, run.pool);
+      return run_rule(kernels.adagrad, AdagradRule{adagrad_constants(hyper, scalars)}, span,
+                      run.pool);
     case Kind::lamb:
       break;
   }

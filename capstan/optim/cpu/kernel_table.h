@@ -39,14 +39,14 @@ template <typename Rule>
 using UpdateKernel = void (*)(const Rule& rule, const Span& span, Part part);
 
 struct KernelTable {
-  UpdateKernel<Adam> adam;
-  UpdateKernel<Sgd> sgd;
-  UpdateKernel<SgdMomentum> sgd_momentum;
-  UpdateKernel<Lion> lion;
-  UpdateKernel<Adagrad> adagrad;
+  UpdateKernel<AdamRule> adam;
+  UpdateKernel<SgdRule> sgd;
+  UpdateKernel<SgdMomentumRule> sgd_momentum;
+  UpdateKernel<LionRule> lion;
+  UpdateKernel<AdagradRule> adagrad;
   // Part of at most one block.
   LambSums (*lamb_prepare)(const LambConstants& constants, const Span& span, Part part);
-  void (*lamb_apply)(const LambApply& apply, const Span& span, Part part);
+  void (*lamb_apply)(const LambApplyRule& apply, const Span& span, Part part);
   double (*sum_squares)(ConstColumn column, Part part);
   void (*convert)(Column to, ConstColumn from, Part part);
   void (*accumulate)(Column to, ConstColumn from, Part part);

@@ -52,6 +52,7 @@ void for_each_vector(Part part, const Body& body) {
   std::int64_t i = part.begin;
   for (; i + Vec::kWidth <= part.end; i += Vec::kWidth) body.template operator()<Vec>(i);
   for (; i < part.end; ++i) body.template operator()<Tail>(i);
+  Vec::leave();
 }
 
 // Rule and span are taken by value into the loop, so that the compiler knows no store can change
@@ -72,8 +73,8 @@ void run_update(const Rule& rule_in, const Span& span_in, Part part) {
 }
 
 template <typename Vec, typename Tail>
-void run_lamb_apply(const LambApply& apply_in, const Span& span_in, Part part) {
-  const LambApply apply = apply_in;
+void run_lamb_apply(const LambApplyRule& apply_in, const Span& span_in, Part part) {
+  const LambApplyRule apply = apply_in;
   const Span span = span_in;
   for_each_vector<Vec, Tail>(part, [apply, span]<typename V>(std::int64_t i) {
     Lanes<V> x;
@@ -131,7 +132,9 @@ double run_sum_squares(ConstColumn column, Part part) {
     one.add(load<Tail>(column, i));
     one.store(&tail[lane]);
   }
-  return sums.total(tail);
+  const double total = sums.total(tail);
+  Vec::leave();
+  return total;
 }
 
 // The moments are stored first and read back, so that a 16-bit state takes part in the direction as
@@ -174,16 +177,18 @@ LambSums run_lamb_prepare(const LambConstants& constants_in, const Span& span_in
     two.add(x.grad);
     two.store(&update_tail[lane]);
   }
-  return {master.total(master_tail), update.total(update_tail)};
+  const LambSums totals = {master.total(master_tail), update.total(update_tail)};
+  Vec::leave();
+  return totals;
 }
 
 template <typename Vec, typename Tail>
 constexpr KernelTable make_kernel_table() {
-  return {.adam = run_update<Vec, Tail, Adam>,
-          .sgd = run_update<Vec, Tail, Sgd>,
-          .sgd_momentum = run_update<Vec, Tail, SgdMomentum>,
-          .lion = run_update<Vec, Tail, Lion>,
-          .adagrad = run_update<Vec, Tail, Adagrad>,
+  return {.adam = run_update<Vec, Tail, AdamRule>,
+          .sgd = run_update<Vec, Tail, SgdRule>,
+          .sgd_momentum = run_update<Vec, Tail, SgdMomentumRule>,
+          .lion = run_update<Vec, Tail, LionRule>,
+          .adagrad = run_update<Vec, Tail, AdagradRule>,
           .lamb_prepare = run_lamb_prepare<Vec, Tail>,
           .lamb_apply = run_lamb_apply<Vec, Tail>,
           .sum_squares = run_sum_squares<Vec, Tail>,

@@ -12,6 +12,8 @@ struct Avx512Vec {
   static constexpr int kWidth = 16;
   __m512 value;
 
+  static void leave() { _mm256_zeroupper(); }  // see Avx2Vec
+
   static Avx512Vec splat(float x) { return {_mm512_set1_ps(x)}; }
   static Avx512Vec load(const float* at) { return {_mm512_loadu_ps(at)}; }
   static Avx512Vec load_bf16(const std::uint16_t* at) {

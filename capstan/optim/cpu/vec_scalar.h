@@ -16,6 +16,9 @@ struct ScalarVec {
   static constexpr int kWidth = 1;
   float value;
 
+  // Called at the end of every kernel: leaves the registers as other code expects them.
+  static void leave() {}
+
   static ScalarVec splat(float x) { return {x}; }
   static ScalarVec load(const float* at) { return {*at}; }
   static ScalarVec load_bf16(const std::uint16_t* at) {
