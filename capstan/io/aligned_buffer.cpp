@@ -1,8 +1,7 @@
 #include "capstan/io/aligned_buffer.h"
 
-#include <cstdlib>
-
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
@@ -12,15 +11,19 @@ namespace capstan::io {
 AlignedBuffer::AlignedBuffer(std::int64_t bytes) : size_bytes_(bytes) {
   if (bytes < 0) throw InternalError({.what = fmt::format("a buffer of {} bytes", bytes)});
   if (bytes == 0) return;
-  const auto rounded = static_cast<std::size_t>(round_up_to_align(bytes));
-  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kDirectIoAlignBytes, rounded)));
-  if (data_ == nullptr) {
+  const auto mapped = static_cast<std::size_t>(round_up_to_align(bytes));
+  void* memory =
+      ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
     throw IoError({.what = fmt::format("no memory for an I/O buffer of {}", format_bytes(bytes)),
                    .where = "host memory",
                    .fix = "use smaller or fewer buffers, or free host memory (free -h)"});
   }
+  data_ = std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(memory), Unmap{mapped});
 }
 
-void AlignedBuffer::Free::operator()(std::byte* data) const noexcept { std::free(data); }
+void AlignedBuffer::Unmap::operator()(std::byte* data) const noexcept {
+  ::munmap(data, mapped_bytes);
+}
 
 }  // namespace capstan::io

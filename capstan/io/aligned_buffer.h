@@ -16,7 +16,7 @@ constexpr std::int64_t round_up_to_align(std::int64_t bytes) {
   return (bytes + kDirectIoAlignBytes - 1) / kDirectIoAlignBytes * kDirectIoAlignBytes;
 }
 
-// Owns:    the memory; its contents start undefined.
+// Owns:    the memory, whole pages straight from the system; its contents start as zeros.
 // Threads: as for an array of bytes.
 class AlignedBuffer {
  public:
@@ -31,10 +31,11 @@ class AlignedBuffer {
   std::int64_t size_bytes() const { return size_bytes_; }
 
  private:
-  struct Free {
+  struct Unmap {
+    std::size_t mapped_bytes;
     void operator()(std::byte* data) const noexcept;
   };
-  std::unique_ptr<std::byte, Free> data_;
+  std::unique_ptr<std::byte, Unmap> data_;
   std::int64_t size_bytes_ = 0;
 };
 
