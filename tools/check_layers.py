@@ -95,7 +95,7 @@ def check_includes(table, name, text):
 
 
 def cmake_depends(text):
-    """(folder, names after DEPENDS) for each capstan_folder() of a CMakeLists.txt."""
+    """(folder, names after DEPENDS, capstan:: targets linked otherwise) for each capstan_folder()."""
     text = re.sub(r"#.*", "", text)
     for folder, arguments in FOLDER_CALL.findall(text):
         pieces = KEYWORD.split(arguments)
@@ -103,12 +103,12 @@ def cmake_depends(text):
                    for word in names.split() if "$" not in word}
         linked = {word[len("capstan::"):] for key, names in zip(pieces[1::2], pieces[2::2])
                   if key in ("LINK", "PRIVATE") for word in names.split() if word.startswith("capstan::")}
-        yield folder, depends | (linked - {"torch", "torch_cuda"})
+        yield folder, depends, linked
 
 
 def check_cmake(table, name, text):
-    for folder, depends in cmake_depends(text):
-        for target in sorted(depends):
+    for folder, depends, linked in cmake_depends(text):
+        for target in sorted(depends | (linked & set(table))):
             if not may_include(table, folder, f"{target}/") and not may_include(table, folder, f"{target}/options.h"):
                 yield f"{name}: capstan_folder({folder}) links '{target}', which tools/layers.txt does not allow"
 
