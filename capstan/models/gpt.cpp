@@ -1,0 +1,109 @@
+#include "capstan/models/gpt.h"
+
+#include <cmath>
+#include <string>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include "capstan/base/error.h"
+#include "capstan/recompute/checkpoint.h"
+#include "capstan/recompute/spans.h"
+
+namespace capstan::models {
+namespace {
+
+constexpr double kGptInitDeviation = 0.02;  // as published with GPT-2
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
+
+void BlockListImpl::reset() {
+  blocks.clear();
+  for (std::int64_t i = 0; i < options_.layers; ++i) {
+    blocks.push_back(register_module(std::to_string(i), nn::Unit<Block>(options_)));
+  }
+}
+
+void TransformerImpl::reset() {
+  wte = register_module(
+      "wte", nn::Unit<EmbeddingTable>(options_.vocab, options_.padded_vocab(), options_.width));
+  wpe = register_module(
+      "wpe", nn::Unit<EmbeddingTable>(options_.context, options_.context, options_.width));
+  h = register_module("h", BlockList(options_));
+  ln_f = register_module(
+      "ln_f", nn::Unit<torch::nn::LayerNorm>(
+                  torch::nn::LayerNormOptions({options_.width}).eps(options_.layer_norm_epsilon)));
+}
+
+at::Tensor TransformerImpl::run_blocks(at::Tensor x) {
+  if (!options_.recompute.enabled) {
+    for (nn::Unit<Block>& block : h->blocks) x = block(x);
+    return x;
+  }
+  const std::vector<nn::Unit<Block>>& blocks = h->blocks;
+  const int count = static_cast<int>(blocks.size());
+  for (const auto& span : recompute::cut_into_spans(count, options_.recompute.checkpoint_count)) {
+    // Holders by value: the blocks must live until backward.
+    const std::vector<nn::Unit<Block>> inside(blocks.begin() + span.begin,
+                                              blocks.begin() + span.end);
+    const auto run = [inside](at::Tensor y) {
+      for (nn::Unit<Block> block : inside) y = block(y);
+      return y;
+    };
+    x = recompute::checkpoint(run, x, options_.recompute, span_times);
+  }
+  return x;
+}
+
+at::Tensor TransformerImpl::forward(const at::Tensor& ids) {
+  const std::int64_t tokens = ids.size(1);
+  if (tokens > options_.context) {
+    throw ConfigError({.what = "a sequence has " + std::to_string(tokens) + " tokens",
+                       .where = "models::Gpt",
+                       .fix = "give at most " + std::to_string(options_.context) +
+                              ", or make the model with a longer context"});
+  }
+  const at::Tensor positions = at::arange(tokens, ids.options().dtype(at::kLong)).unsqueeze(0);
+  const at::Tensor embedded = wte(ids) + wpe(positions);
+  return ln_f(run_blocks(at::dropout(embedded, options_.dropout, is_training())));
+}
+
+GptImpl::GptImpl(const GptOptions& options) : options_(options) {
+  check(options_);
+  reset();
+  initialize();
+}
+
+void GptImpl::reset() { transformer = register_module("transformer", Transformer(options_)); }
+
+// One generator, parameters in the order of their names' registration, used rows only: the same
+// weights whatever the padding, the device or the state of libtorch's own generators.
+void GptImpl::initialize() {
+  const torch::autograd::AutoGradMode no_grad(false);
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed);
+  const double residual = kGptInitDeviation / std::sqrt(2.0 * static_cast<double>(options_.layers));
+  for (const auto& item : named_parameters()) {
+    if (item.value().dim() != 2) continue;
+    const bool into_residual = ends_with(item.key(), "c_proj.weight");
+    at::Tensor used = item.value();
+    if (ends_with(item.key(), "wte.weight")) used = used.narrow(0, 0, options_.vocab);
+    used.normal_(0.0, into_residual ? residual : kGptInitDeviation, generator);
+  }
+}
+
+at::Tensor GptImpl::logits(const at::Tensor& ids) {
+  return transformer->wte.call(&EmbeddingTableImpl::logits, transformer(ids));
+}
+
+at::Tensor GptImpl::forward(const at::Tensor& ids, const at::Tensor& targets) {
+  const at::Tensor rows = logits(ids).flatten(0, 1);
+  // In fp32 whatever the model's dtype: sums of exponentials lose too much in 16 bits.
+  return at::nll_loss(at::log_softmax(rows, /*dim=*/1, at::kFloat), targets.flatten());
+}
+
+}  // namespace capstan::models

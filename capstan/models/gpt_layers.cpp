@@ -1,0 +1,90 @@
+#include "capstan/models/gpt_layers.h"
+
+#include <limits>
+
+#include <ATen/Functions.h>
+
+namespace capstan::models {
+
+EmbeddingTableImpl::EmbeddingTableImpl(std::int64_t used_rows, std::int64_t all_rows,
+                                       std::int64_t width)
+    : used_rows_(used_rows), all_rows_(all_rows), width_(width) {
+  reset();
+}
+
+void EmbeddingTableImpl::reset() {
+  weight = register_parameter("weight", at::zeros({all_rows_, width_}));
+  if (used_rows_ == all_rows_) return;
+  at::Tensor padding = at::zeros({all_rows_});
+  padding.narrow(0, used_rows_, all_rows_ - used_rows_)
+      .fill_(-std::numeric_limits<float>::infinity());
+  padding_ = register_buffer("padding", padding);
+}
+
+at::Tensor EmbeddingTableImpl::forward(const at::Tensor& ids) { return at::embedding(weight, ids); }
+
+at::Tensor EmbeddingTableImpl::logits(const at::Tensor& hidden) {
+  if (!padding_.defined()) return at::matmul(hidden, weight.t());
+  // As the bias of the GEMM the mask costs no pass of its own over the logits.
+  const at::Tensor rows = hidden.reshape({-1, width_});
+  const at::Tensor out = at::addmm(padding_.to(rows.options()), rows, weight.t());
+  return out.view({hidden.size(0), hidden.size(1), all_rows_});
+}
+
+void ProjectionImpl::reset() {
+  weight = register_parameter("weight", at::zeros({in_, out_}));
+  bias = register_parameter("bias", at::zeros({out_}));
+}
+
+at::Tensor ProjectionImpl::forward(const at::Tensor& x) {
+  return at::addmm(bias, x.reshape({-1, in_}), weight).view({x.size(0), x.size(1), out_});
+}
+
+void AttentionImpl::reset() {
+  c_attn_ = register_module("c_attn", Projection(options_.width, 3 * options_.width));
+  c_proj_ = register_module("c_proj", Projection(options_.width, options_.width));
+}
+
+at::Tensor AttentionImpl::forward(const at::Tensor& x) {
+  const std::int64_t batch = x.size(0);
+  const std::int64_t tokens = x.size(1);
+  const auto heads = [&](const at::Tensor& part) {
+    return part.view({batch, tokens, options_.heads, options_.width / options_.heads})
+        .transpose(1, 2);
+  };
+  const std::vector<at::Tensor> qkv = c_attn_(x).split(options_.width, /*dim=*/2);
+  const double dropout = is_training() ? options_.dropout : 0.0;
+  const at::Tensor mixed =
+      at::scaled_dot_product_attention(heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
+                                       /*attn_mask=*/{}, dropout, /*is_causal=*/true);
+  const at::Tensor joined = mixed.transpose(1, 2).reshape({batch, tokens, options_.width});
+  return at::dropout(c_proj_(joined), options_.dropout, is_training());
+}
+
+void MlpImpl::reset() {
+  c_fc_ = register_module("c_fc", Projection(options_.width, 4 * options_.width));
+  c_proj_ = register_module("c_proj", Projection(4 * options_.width, options_.width));
+}
+
+at::Tensor MlpImpl::forward(const at::Tensor& x) {
+  return at::dropout(c_proj_(at::gelu(c_fc_(x), "tanh")), options_.dropout, is_training());
+}
+
+torch::nn::LayerNorm make_layer_norm(const GptOptions& options) {
+  return torch::nn::LayerNorm(
+      torch::nn::LayerNormOptions({options.width}).eps(options.layer_norm_epsilon));
+}
+
+void BlockImpl::reset() {
+  ln_1_ = register_module("ln_1", make_layer_norm(options_));
+  attn_ = register_module("attn", Attention(options_));
+  ln_2_ = register_module("ln_2", make_layer_norm(options_));
+  mlp_ = register_module("mlp", Mlp(options_));
+}
+
+at::Tensor BlockImpl::forward(const at::Tensor& x) {
+  const at::Tensor attended = x + attn_(ln_1_(x));
+  return attended + mlp_(ln_2_(attended));
+}
+
+}  // namespace capstan::models

@@ -1,0 +1,96 @@
+// The layers of a GPT-2 block, with the names and shapes of Hugging Face's weight files.
+// Shapes: B batch, T tokens, C width, V padded vocabulary.
+#pragma once
+
+#include <cstdint>
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
+
+#include "capstan/models/gpt_options.h"
+
+namespace capstan::models {
+
+// Rows looked up by number; the token table is also the output layer (tied weights).
+class EmbeddingTableImpl : public torch::nn::Cloneable<EmbeddingTableImpl> {
+ public:
+  // Rows from `used_rows` on exist inside only: zero, never trained, never the best logit.
+  EmbeddingTableImpl(std::int64_t used_rows, std::int64_t all_rows, std::int64_t width);
+  void reset() override;
+
+  at::Tensor forward(const at::Tensor& ids);    // any shape -> shape + [C]
+  at::Tensor logits(const at::Tensor& hidden);  // [B, T, C] -> [B, T, V]
+
+  at::Tensor weight;  // [all_rows, C]
+
+ private:
+  std::int64_t used_rows_;
+  std::int64_t all_rows_;
+  std::int64_t width_;
+  at::Tensor
+      padding_;  // [V]: 0 for used rows, -infinity for the others; undefined if there are none
+};
+TORCH_MODULE(EmbeddingTable);
+
+// x W + b with W of shape [in, out], as GPT-2's files have it.
+class ProjectionImpl : public torch::nn::Cloneable<ProjectionImpl> {
+ public:
+  ProjectionImpl(std::int64_t in, std::int64_t out) : in_(in), out_(out) { reset(); }
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);  // [B, T, in] -> [B, T, out]
+
+  at::Tensor weight;  // [in, out]
+  at::Tensor bias;    // [out]
+
+ private:
+  std::int64_t in_;
+  std::int64_t out_;
+};
+TORCH_MODULE(Projection);
+
+class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
+ public:
+  explicit AttentionImpl(const GptOptions& options) : options_(options) { reset(); }
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);  // [B, T, C] -> [B, T, C]
+
+ private:
+  GptOptions options_;
+  Projection c_attn_{nullptr};
+  Projection c_proj_{nullptr};
+};
+TORCH_MODULE(Attention);
+
+class MlpImpl : public torch::nn::Cloneable<MlpImpl> {
+ public:
+  explicit MlpImpl(const GptOptions& options) : options_(options) { reset(); }
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);  // [B, T, C] -> [B, T, C]
+
+ private:
+  GptOptions options_;
+  Projection c_fc_{nullptr};
+  Projection c_proj_{nullptr};
+};
+TORCH_MODULE(Mlp);
+
+class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
+ public:
+  explicit BlockImpl(const GptOptions& options) : options_(options) { reset(); }
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);  // [B, T, C] -> [B, T, C]
+
+ private:
+  GptOptions options_;
+  torch::nn::LayerNorm ln_1_{nullptr};
+  Attention attn_{nullptr};
+  torch::nn::LayerNorm ln_2_{nullptr};
+  Mlp mlp_{nullptr};
+};
+TORCH_MODULE(Block);
+
+// A layer norm over the last dim, with the model's epsilon.
+torch::nn::LayerNorm make_layer_norm(const GptOptions& options);
+
+}  // namespace capstan::models
