@@ -73,7 +73,8 @@ def reachable(name, known):
 
 
 def cache_key(entry, version, name, known):
-    parts = [version, (ROOT / ".clang-tidy").read_text(), entry.get("command", "")]
+    rules = [ROOT / folder / ".clang-tidy" for folder in ("", *map(str, Path(name).parents))]
+    parts = [version, entry.get("command", ""), *[path.read_text() for path in rules if path.exists()]]
     parts += [f"{n} {known[n][0]}" for n in reachable(name, known)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
