@@ -1,0 +1,194 @@
+#include "capstan/config/apply.h"
+
+#include <cmath>
+#include <limits>
+
+namespace capstan::config {
+namespace {
+
+// Upstream counts elements; limits here are bytes of the parameters' dtype. Saturates.
+std::int64_t elems_to_bytes(std::int64_t elems, DType dtype) {
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(elems, size_bytes(dtype), &bytes)) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
+  return bytes;
+}
+
+// Counts that steer buffers and threads; the schema bounds those where more makes no sense.
+int to_int(std::int64_t value) {
+  return static_cast<int>(std::min<std::int64_t>(value, std::numeric_limits<int>::max()));
+}
+
+store::Placement to_placement(const std::string& device, bool deprecated_flag) {
+  if (device == "nvme") return store::Placement::nvme;
+  return device == "cpu" || deprecated_flag ? store::Placement::host : store::Placement::device;
+}
+
+LogLevel to_log_level(const std::string& name) {
+  if (name == "debug") return LogLevel::debug;
+  if (name == "warning") return LogLevel::warning;
+  return name == "error" || name == "critical" ? LogLevel::error : LogLevel::info;
+}
+
+comm::Options to_comm(const Table& table) {
+  comm::Options options;
+  const std::string backend = table.text("capstan.backend");
+  if (backend == "nccl") options.backend = comm::BackendKind::nccl;
+  if (backend == "mpi") options.backend = comm::BackendKind::mpi;
+  options.timeout = std::chrono::seconds(table.integer("capstan.timeout_s"));
+  options.reduce_in_rank_order = table.flag("capstan.reduce_in_rank_order");
+  options.reduce_op =
+      table.text("gradient_allreduce_op") == "sum" ? comm::ReduceOp::sum : comm::ReduceOp::mean;
+  options.prescale_gradients = table.flag("prescale_gradients");
+  options.predivide_factor = table.number("gradient_predivide_factor");
+  return options;
+}
+
+io::Options to_io(const Table& table) {
+  return {.block_bytes = table.integer("aio.block_size"),
+          .queue_depth = to_int(table.integer("aio.queue_depth")),
+          .threads = to_int(table.integer("aio.intra_op_parallelism")),
+          .single_submit = table.flag("aio.single_submit"),
+          .overlap_events = table.flag("aio.overlap_events")};
+}
+
+recompute::Options to_recompute(const Table& table) {
+  recompute::Options options;
+  if (const auto count = table.maybe_integer("activation_checkpointing.number_checkpoints")) {
+    options.checkpoint_count = to_int(*count);
+  }
+  options.enabled = table.flag("capstan.recompute") || options.checkpoint_count.has_value();
+  options.to_host = table.flag("activation_checkpointing.cpu_checkpointing");
+  options.synchronize = table.flag("activation_checkpointing.synchronize_checkpoint_boundary");
+  options.profile = table.flag("activation_checkpointing.profile");
+  return options;
+}
+
+checkpoint::Options to_checkpoint(const Table& table) {
+  checkpoint::Options options;
+  const std::string tags = table.text("checkpoint.tag_validation");
+  if (tags == "Ignore") options.tag_validation = checkpoint::TagValidation::ignore;
+  if (tags == "Fail") options.tag_validation = checkpoint::TagValidation::fail;
+  options.load_universal = table.flag("checkpoint.load_universal");
+  options.node_local = table.flag("checkpoint.use_node_local_storage");
+  options.load_from_fp32_weights = table.flag("zero_optimization.load_from_fp32_weights");
+  options.asynchronous = table.flag("checkpoint.writer.decoupled");
+  options.buffer_bytes = table.integer("checkpoint.writer.io_buffer_size");
+  options.double_buffer = table.flag("checkpoint.writer.io_buffer_double");
+  return options;
+}
+
+}  // namespace
+
+shard::Options to_shard(const Table& table) {
+  const auto zero = [](const char* name) { return join_path("zero_optimization", name); };
+  const DType params = param_dtype(table);
+  const auto bytes = [&](const char* name) {
+    return elems_to_bytes(table.integer(zero(name)), params);
+  };
+  shard::Options options;
+  options.stage = to_int(table.integer(zero("stage")));
+  const std::string schedule = table.text("capstan.reduce_schedule");
+  if (schedule == "at_step") options.reduce_schedule = shard::ReduceSchedule::at_step;
+  if (schedule == "per_backward") options.reduce_schedule = shard::ReduceSchedule::per_backward;
+  options.persistence_threshold_elems = table.integer(zero("stage3_param_persistence_threshold"));
+  options.persistence_total_elems = table.integer(zero("stage3_model_persistence_threshold"));
+  options.prefetch_bytes = bytes("stage3_prefetch_bucket_size");
+  options.max_live_bytes = bytes("stage3_max_live_parameters");
+  options.max_reuse_bytes = bytes("stage3_max_reuse_distance");
+  options.overlap_comm = table.is_null(zero("overlap_comm")) || table.flag(zero("overlap_comm"));
+  options.sub_group_elems = table.integer(zero("sub_group_size"));
+  options.unit_granularity_elems = table.integer(zero("stage3_module_granularity_threshold"));
+  options.unit_names = table.texts("capstan.units");
+  options.leaf_modules = {.classes = table.texts(zero("leaf_module.classes")),
+                          .names = table.texts(zero("leaf_module.names")),
+                          .name_suffixes = table.texts(zero("leaf_module.name_suffixes"))};
+  options.unused_parameters = table.flag(zero("ignore_unused_parameters"))
+                                  ? shard::UnusedParameters::allow
+                                  : shard::UnusedParameters::error;
+  options.check_ranks = table.flag(zero("enable_sanity_checks"));
+  options.log_trace_changes = table.flag(zero("log_trace_cache_warnings"));
+  return options;
+}
+
+store::Options to_store(const Table& table) {
+  const auto param = [](const char* name) {
+    return join_path("zero_optimization.offload_param", name);
+  };
+  const auto optim = [](const char* name) {
+    return join_path("zero_optimization.offload_optimizer", name);
+  };
+  const DType params = param_dtype(table);
+  store::Options options;
+  options.params = {
+      .placement = to_placement(table.text(param("device")),
+                                table.flag("zero_optimization.cpu_offload_param")),
+      .pin = table.flag(param("pin_memory")),
+      .nvme_path = table.text(param("nvme_path")),
+      .buffer_count = to_int(table.integer(param("buffer_count"))),
+      .buffer_bytes = elems_to_bytes(table.integer(param("buffer_size")), params),
+      .max_in_host_bytes = elems_to_bytes(table.integer(param("max_in_cpu")), params)};
+  options.optimizer = {.placement = to_placement(table.text(optim("device")),
+                                                 table.flag("zero_optimization.cpu_offload")),
+                       .pin = table.flag(optim("pin_memory")),
+                       .nvme_path = table.text(optim("nvme_path")),
+                       .buffer_count = to_int(table.integer(optim("buffer_count"))),
+                       .pipeline_read = table.flag(optim("pipeline_read")),
+                       .pipeline_write = table.flag(optim("pipeline_write")),
+                       .fast_init = table.flag(optim("fast_init")),
+                       .ratio = table.number(optim("ratio"))};
+  // Gradient shards meet the optimizer where it runs; a disk would only be a detour.
+  if (options.optimizer.placement != store::Placement::device) {
+    options.gradients = store::Placement::host;
+  }
+  return options;
+}
+
+profile::Options to_profile(const Table& table) {
+  profile::Options options;
+  if (!table.is_null("steps_per_print")) {
+    const double steps = table.number("steps_per_print");
+    // Infinity, as Accelerate sets it, means never; a fraction means every step.
+    options.steps_per_print = steps > 9e18 ? 0 : static_cast<std::int64_t>(std::ceil(steps));
+  }
+  options.wall_clock_breakdown = table.flag("wall_clock_breakdown");
+  options.memory_breakdown = table.flag("memory_breakdown");
+  options.throughput = table.flag("timers.throughput.enabled");
+  options.throughput_synchronized = table.flag("timers.throughput.synchronized");
+  options.dump_state = table.flag("dump_state");
+  options.comms = {.enabled = table.flag("comms_logger.enabled"),
+                   .all_ops = table.flag("comms_logger.prof_all"),
+                   .ops = table.texts("comms_logger.prof_ops"),
+                   .verbose = table.flag("comms_logger.verbose"),
+                   .debug = table.flag("comms_logger.debug")};
+  return options;
+}
+
+engine::Options to_engine(const Table& table) {
+  engine::Options options;
+  options.batch = {.train_samples = table.integer("train_batch_size"),
+                   .micro_samples = table.integer("train_micro_batch_size_per_gpu"),
+                   .accumulation_steps = table.integer("gradient_accumulation_steps"),
+                   .managed_accumulation = table.flag("managed_gradient_accumulation")};
+  options.gradient_clipping = table.number("gradient_clipping");
+  options.log_level = to_log_level(table.text("log_level"));
+  options.optimizer = to_optimizer(table);
+  options.schedule = to_schedule(table);
+  options.precision = to_precision(table);
+  options.shard = to_shard(table);
+  options.store = to_store(table);
+  options.comm = to_comm(table);
+  options.io = to_io(table);
+  options.recompute = to_recompute(table);
+  options.profile = to_profile(table);
+  options.checkpoint = to_checkpoint(table);
+  return options;
+}
+
+data::Options to_data(const Table& table) {
+  return {.drop_last = table.flag("dataloader_drop_last"),
+          .seed = static_cast<std::uint64_t>(table.integer("capstan.seed"))};
+}
+
+}  // namespace capstan::config

@@ -1,0 +1,27 @@
+// Turns the table of values into the options of the engine. The only place that knows both the keys
+// and the fields.
+#pragma once
+
+#include "capstan/config/table.h"
+#include "capstan/data/options.h"
+#include "capstan/engine/options.h"
+
+namespace capstan::config {
+
+// Dtype of the parameters that fp16 and bf16 choose.
+DType param_dtype(const Table& table);
+// "bfloat16", "torch.bfloat16", "bf16": one of the spellings that the schema allows.
+DType parse_dtype(std::string_view spelling);
+
+precision::Options to_precision(const Table& table);
+std::optional<optim::Options> to_optimizer(const Table& table);
+std::optional<schedule::Options> to_schedule(const Table& table);
+shard::Options to_shard(const Table& table);
+store::Options to_store(const Table& table);
+profile::Options to_profile(const Table& table);
+
+// All of them, with the batch sizes as they stand in the table.
+engine::Options to_engine(const Table& table);
+data::Options to_data(const Table& table);
+
+}  // namespace capstan::config

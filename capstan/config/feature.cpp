@@ -1,0 +1,68 @@
+#include "capstan/config/feature.h"
+
+#include <algorithm>
+#include <array>
+
+#include "capstan/base/error.h"
+
+namespace capstan::config {
+namespace {
+
+struct FeatureState {
+  Feature feature;
+  bool available;
+  std::string_view name;
+};
+
+// A feature becomes available by its one word here; keys, checks and documents follow.
+constexpr std::array kFeatures = {
+    FeatureState{Feature::activations_on_host, false, "activations kept in host memory"},
+    FeatureState{Feature::amp, false, "Apex AMP"},
+    FeatureState{Feature::autocast, false, "automatic casting of single operations"},
+    FeatureState{Feature::autotuning, false, "autotuning"},
+    FeatureState{Feature::checkpoint_options, false, "options of checkpoints"},
+    FeatureState{Feature::compile, false, "compilation of the training step"},
+    FeatureState{Feature::compression, false, "compression of the model while it trains"},
+    FeatureState{Feature::curriculum, false, "curriculum learning"},
+    FeatureState{Feature::data_efficiency, false, "data efficiency (sampling and token routing)"},
+    FeatureState{Feature::elasticity, false, "elastic training"},
+    FeatureState{Feature::expert_parallel, false, "expert parallelism"},
+    FeatureState{Feature::flops_profiler, false, "the flops profiler"},
+    FeatureState{Feature::graph_capture, false, "capture of the step in device graphs"},
+    FeatureState{Feature::hessian_eigenvalues, false, "Hessian eigenvalues"},
+    FeatureState{Feature::hybrid_engine, false, "the hybrid engine"},
+    FeatureState{Feature::layer_drop, false, "progressive layer drop"},
+    FeatureState{Feature::mics, false, "MiCS shard groups"},
+    FeatureState{Feature::monitors, false, "monitors"},
+    FeatureState{Feature::muon, false, "Muon"},
+    FeatureState{Feature::nebula, false, "other checkpoint engines"},
+    FeatureState{Feature::one_bit, false, "optimizers with compressed communication"},
+    FeatureState{Feature::optimizer_on_host, false, "optimizer state in host memory"},
+    FeatureState{Feature::optimizer_on_nvme, false, "optimizer state on nvme"},
+    FeatureState{Feature::params_on_host, false, "parameters in host memory"},
+    FeatureState{Feature::params_on_nvme, false, "parameters on nvme"},
+    FeatureState{Feature::pipeline, false, "pipeline parallelism"},
+    FeatureState{Feature::sequence_parallel, false, "sequence parallelism"},
+    FeatureState{Feature::sparse_attention, false, "sparse attention"},
+    FeatureState{Feature::sparse_gradients, false, "sparse gradients of embeddings"},
+    FeatureState{Feature::tensor_parallel, false, "tensor parallelism"},
+    FeatureState{Feature::unit_parametrization, false, "mup optimizers"},
+    FeatureState{Feature::weight_quantization, false, "quantised weights for inference"},
+    FeatureState{Feature::zenflow, false, "ZenFlow"},
+    FeatureState{Feature::zero_plus_plus, false, "ZeRO++ (quantised and two-level communication)"},
+};
+
+const FeatureState& state_of(Feature feature) {
+  const auto at = std::find_if(kFeatures.begin(), kFeatures.end(),
+                               [&](const FeatureState& state) { return state.feature == feature; });
+  if (at == kFeatures.end()) throw InternalError({.what = "a feature without a line in kFeatures"});
+  return *at;
+}
+
+}  // namespace
+
+bool available(Feature feature) { return state_of(feature).available; }
+
+std::string_view name(Feature feature) { return state_of(feature).name; }
+
+}  // namespace capstan::config

@@ -1,0 +1,51 @@
+// Features that the schema knows by name, and whether this version has them. A key that needs a
+// feature is refused as "not available yet" until its line here says true.
+#pragma once
+
+#include <string_view>
+
+namespace capstan::config {
+
+enum class Feature {
+  activations_on_host,
+  amp,
+  autocast,
+  autotuning,
+  checkpoint_options,
+  compile,
+  compression,
+  curriculum,
+  data_efficiency,
+  elasticity,
+  expert_parallel,
+  flops_profiler,
+  graph_capture,
+  hessian_eigenvalues,
+  hybrid_engine,
+  layer_drop,
+  mics,
+  monitors,
+  muon,
+  nebula,
+  one_bit,
+  optimizer_on_host,
+  optimizer_on_nvme,
+  params_on_host,
+  params_on_nvme,
+  pipeline,
+  sequence_parallel,
+  sparse_attention,
+  sparse_gradients,
+  tensor_parallel,
+  unit_parametrization,
+  weight_quantization,
+  zenflow,
+  zero_plus_plus,
+};
+
+bool available(Feature feature);
+
+// In words, for messages and documents: "optimizer state in host memory".
+std::string_view name(Feature feature);
+
+}  // namespace capstan::config

@@ -1,0 +1,106 @@
+#include "capstan/config/resolve.h"
+
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "capstan/config/apply.h"
+#include "capstan/config/batch.h"
+#include "capstan/config/rules.h"
+#include "capstan/config/walk.h"
+
+namespace capstan::config {
+namespace {
+
+constexpr const char* kTrain = "train_batch_size";
+constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
+constexpr const char* kAccumulation = "gradient_accumulation_steps";
+
+void append_infos(std::vector<ErrorInfo>& to, std::vector<ErrorInfo> from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+BatchNumber batch_number(const Table& table, const char* path) {
+  return {.value = table.maybe_integer(path), .origin = table.find(path)->origin};
+}
+
+void put_batch_number(Table& table, const char* path, const BatchNumber& number) {
+  Entry entry = *table.find(path);
+  const bool was_auto = entry.origin.kind == OriginKind::automatic && entry.value.is_null();
+  entry.value = json::Value(*number.value);
+  entry.origin = number.origin;
+  if (was_auto) entry.origin = {OriginKind::automatic, describe(number.origin)};
+  table.put(std::move(entry));
+}
+
+// Completes the three batch keys of the table; the result also holds the number of ranks.
+Batch solve_batch(Table& table, const Context& context, const std::string& source) {
+  Batch batch{.train = batch_number(table, kTrain),
+              .micro = batch_number(table, kMicro),
+              .accumulation = batch_number(table, kAccumulation)};
+  if (context.world_size) {
+    batch.ranks = {.value = *context.world_size, .origin = context.world_size_origin};
+  }
+  batch = complete_batch(std::move(batch), source);
+  put_batch_number(table, kTrain, batch.train);
+  put_batch_number(table, kMicro, batch.micro);
+  put_batch_number(table, kAccumulation, batch.accumulation);
+  return batch;
+}
+
+void check_data_parallel_size(const Table& table, const Batch& batch, const std::string& source,
+                              std::vector<ErrorInfo>& problems) {
+  const auto size = table.maybe_integer("data_parallel_size");
+  if (!size || *size == *batch.ranks.value) return;
+  problems.push_back(
+      {.what = fmt::format("data_parallel_size is {}, but there are {} data-parallel ranks ({})",
+                           *size, *batch.ranks.value, describe(batch.ranks.origin)),
+       .where = fmt::format("{} (data_parallel_size)", source),
+       .fix = "remove the key, or start that many ranks"});
+}
+
+}  // namespace
+
+Outcome check(const json::Document& document, const Context& context) {
+  Walked walked = walk(document, {.lenient = context.lenient, .auto_values = context.auto_values});
+  Outcome outcome{.problems = std::move(walked.problems), .warnings = std::move(walked.warnings)};
+  Table& table = walked.table;
+  derive_values(table, context.hidden_size);
+  RuleFindings findings = check_rules(table, document.source);
+  append_infos(outcome.problems, std::move(findings.problems));
+  append_infos(outcome.warnings, std::move(findings.warnings));
+  Batch batch = solve_batch(table, context, document.source);
+  append_infos(outcome.problems, std::move(batch.problems));
+  check_data_parallel_size(table, batch, document.source, outcome.problems);
+  if (!outcome.problems.empty()) return outcome;
+
+  Resolved resolved{.engine = to_engine(table), .data = to_data(table)};
+  resolved.table = std::move(table);
+  resolved.world_size = static_cast<int>(*batch.ranks.value);
+  resolved.world_size_origin = batch.ranks.origin;
+  resolved.warnings = outcome.warnings;
+  outcome.resolved = std::move(resolved);
+  return outcome;
+}
+
+Resolved resolve(const json::Document& document, const Context& context) {
+  Outcome outcome = check(document, context);
+  if (!outcome.resolved) throw ConfigError(join_problems(outcome.problems, document.source));
+  return *std::move(outcome.resolved);
+}
+
+ErrorInfo join_problems(const std::vector<ErrorInfo>& problems, const std::string& source) {
+  if (problems.size() == 1) return problems.front();
+  std::string what = fmt::format("{} problems in {}", problems.size(), source);
+  for (const ErrorInfo& problem : problems) {
+    what += fmt::format("\n  - {}\n    where: {}", problem.what, problem.where);
+    if (!problem.fix.empty()) what += fmt::format("\n    fix:   {}", problem.fix);
+  }
+  return {.what = std::move(what),
+          .where = source,
+          .fix = "mend the places above; `capstan config check` shows what is left"};
+}
+
+}  // namespace capstan::config

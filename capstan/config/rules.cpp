@@ -1,0 +1,218 @@
+#include "capstan/config/rules.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "capstan/config/apply.h"
+#include "capstan/config/convert.h"
+
+namespace capstan::config {
+namespace {
+
+bool came_from_auto(const Table& table, std::string_view path) {
+  const Entry* entry = table.find(path);
+  return entry != nullptr && entry->origin.kind == OriginKind::automatic;
+}
+
+// Changes the value of an entry that is there, and says how it was found.
+void set_value(Table& table, const std::string& path, json::Value value, Origin origin) {
+  Entry entry = *table.find(path);
+  entry.value = std::move(value);
+  entry.origin = std::move(origin);
+  table.put(std::move(entry));
+}
+
+void derive_from_hidden(Table& table, std::int64_t hidden) {
+  const auto set = [&](const char* name, double value, const char* rule) {
+    const std::string path = join_path("zero_optimization", name);
+    if (!came_from_auto(table, path)) return;
+    set_value(table, path, json::Value(static_cast<std::int64_t>(value)),
+              {OriginKind::automatic, fmt::format("{} with hidden_size {}", rule, hidden)});
+  };
+  const double size = static_cast<double>(hidden);
+  set("reduce_bucket_size", size * size, "hidden_size^2");
+  set("stage3_prefetch_bucket_size", 0.9 * size * size, "0.9 x hidden_size^2");
+  set("stage3_param_persistence_threshold", 10 * size, "10 x hidden_size");
+}
+
+class Rules {
+ public:
+  Rules(const Table& table, std::string source) : table_(table), source_(std::move(source)) {}
+
+  RuleFindings run() {
+    check_precision();
+    check_masters();
+    check_optimizer();
+    check_schedule();
+    check_gradients();
+    check_offload("offload_optimizer", "cpu_offload");
+    check_offload("offload_param", "cpu_offload_param");
+    check_diagnostics();
+    return std::move(findings_);
+  }
+
+ private:
+  void check_precision() {
+    if (table_.flag("fp16.enabled") && table_.flag("bf16.enabled")) {
+      problem("fp16 and bf16 are both enabled", "bf16.enabled",
+              "keep one: bf16 where the hardware has it, else fp16");
+    }
+    const std::string params = table_.text("data_types.param_dtype");
+    if (!params.empty() && parse_dtype(params) != param_dtype(table_)) {
+      problem(fmt::format("param_dtype is {}, but fp16 and bf16 make it {}", params,
+                          name(param_dtype(table_))),
+              "data_types.param_dtype", "remove the key, or enable the section of that dtype");
+    }
+    if (table_.flag("fp16.enabled") && table_.number("fp16.loss_scale") == 0 &&
+        std::ldexp(1.0, static_cast<int>(table_.integer("fp16.initial_scale_power"))) <
+            table_.number("fp16.min_loss_scale")) {
+      problem("the loss scale starts below its own floor min_loss_scale",
+              "fp16.initial_scale_power", "raise initial_scale_power, or lower min_loss_scale");
+    }
+  }
+
+  void check_masters() {
+    if (table_.flag("bf16.bf16_optimizer_states") &&
+        !table_.flag("bf16.bf16_master_weights_and_grads")) {
+      problem("bf16_optimizer_states needs bf16_master_weights_and_grads",
+              "bf16.bf16_optimizer_states",
+              "set both, or use capstan.optimizer_state_dtype for the moments alone");
+    }
+    for (const char* format : {"fp16", "bf16"}) {
+      const std::string path = fmt::format("{0}.{0}_master_weights_and_grads", format);
+      if (table_.flag(path) && !table_.flag(fmt::format("{}.enabled", format))) {
+        problem(fmt::format("{} is not enabled", format), path,
+                fmt::format("set \"enabled\": true in {}, or remove the key", format));
+      }
+    }
+    const precision::Options options = to_precision(table_);
+    if (options.master != DType::fp32 && options.master != options.params) {
+      problem(fmt::format("masters of {} for parameters of {} lose what the update needs",
+                          name(options.master), name(options.params)),
+              "capstan.master_dtype", "use fp32, or the dtype of the parameters");
+    }
+  }
+
+  void check_optimizer() {
+    const std::string base = "optimizer.params.";
+    if (table_.find(base + "nesterov") != nullptr && table_.flag(base + "nesterov") &&
+        (table_.number(base + "momentum") == 0 || table_.number(base + "dampening") != 0)) {
+      problem("nesterov needs momentum above 0 and no dampening", base + "nesterov",
+              "set momentum, for example to 0.9, and remove dampening");
+    }
+    if (table_.find(base + "max_coeff") != nullptr &&
+        table_.number(base + "min_coeff") > table_.number(base + "max_coeff")) {
+      problem("min_coeff is above max_coeff", base + "min_coeff", "swap the two");
+    }
+    if (!table_.names_below("capstan.parameter_groups").empty() &&
+        table_.text("optimizer.type").empty()) {
+      problem("there are parameter groups, but no optimizer that they could change",
+              "capstan.parameter_groups", "add an optimizer section, or remove the groups");
+    }
+  }
+
+  void check_schedule() {
+    const std::string base = "scheduler.params.";
+    const auto steps = [&](const char* name) {
+      const std::string path = base + name;
+      return table_.find(path) == nullptr ? std::nullopt : table_.maybe_integer(path);
+    };
+    const auto total = steps("total_num_steps");
+    const auto warmup = steps("warmup_num_steps");
+    if (total && warmup && *total < *warmup) {
+      warning(
+          fmt::format("warm-up takes {} steps, but the run has {}: it never ends", *warmup, *total),
+          base + "warmup_num_steps", "lower warmup_num_steps");
+    }
+    const Entry* low = table_.find(base + "cycle_min_lr");
+    const Entry* high = table_.find(base + "cycle_max_lr");
+    if (low != nullptr && low->value.real() != nullptr && high->value.real() != nullptr &&
+        *low->value.real() > *high->value.real()) {
+      problem("cycle_min_lr is above cycle_max_lr", base + "cycle_min_lr", "swap the two");
+    }
+  }
+
+  void check_gradients() {
+    if (table_.flag("prescale_gradients") && table_.number("gradient_predivide_factor") != 1) {
+      problem("prescale_gradients and gradient_predivide_factor both divide before the sum",
+              "gradient_predivide_factor", "keep one of the two");
+    }
+    if (table_.text("gradient_allreduce_op") == "sum" &&
+        (table_.flag("prescale_gradients") || table_.number("gradient_predivide_factor") != 1)) {
+      problem("a sum is never divided, but a division is asked for", "gradient_allreduce_op",
+              "use \"mean\", or remove prescale_gradients and gradient_predivide_factor");
+    }
+  }
+
+  void check_offload(const std::string& section, const std::string& old_flag) {
+    const std::string base = "zero_optimization.";
+    if (table_.given(base + old_flag) && table_.given(base + section + ".device")) {
+      problem(fmt::format("{} and {} are both given", old_flag, section), base + old_flag,
+              fmt::format("remove the deprecated {}", old_flag));
+    }
+    if (table_.text(base + section + ".device") == "nvme" &&
+        table_.text(base + section + ".nvme_path").empty()) {
+      problem("nvme needs a folder", base + section + ".device",
+              "add \"nvme_path\": a folder on a fast disk");
+    }
+  }
+
+  void check_diagnostics() {
+    const auto vocabulary = table_.maybe_integer("vocabulary_size");
+    if (vocabulary && *vocabulary % 8 != 0) {
+      warning(fmt::format("{} is no multiple of 8: matrix products with it are slow", *vocabulary),
+              "vocabulary_size", "pad the vocabulary");
+    }
+    if (table_.given("comms_logger.prof_ops") && table_.flag("comms_logger.prof_all") &&
+        !table_.texts("comms_logger.prof_ops").empty()) {
+      warning("prof_all logs every operation, whatever prof_ops says", "comms_logger.prof_ops",
+              "set \"prof_all\": false");
+    }
+  }
+
+  ErrorInfo info(std::string what, const std::string& path, std::string fix) const {
+    const Entry* entry = table_.find(path);
+    const bool in_file = entry != nullptr && entry->origin.kind == OriginKind::file;
+    return {.what = std::move(what),
+            .where = fmt::format("{} ({})", in_file ? entry->origin.detail : source_, path),
+            .fix = std::move(fix)};
+  }
+  void problem(std::string what, const std::string& path, std::string fix) {
+    findings_.problems.push_back(info(std::move(what), path, std::move(fix)));
+  }
+  void warning(std::string what, const std::string& path, std::string fix) {
+    findings_.warnings.push_back(info(std::move(what), path, std::move(fix)));
+  }
+
+  const Table& table_;
+  std::string source_;
+  RuleFindings findings_;
+};
+
+}  // namespace
+
+void derive_values(Table& table, std::optional<std::int64_t> hidden_size) {
+  if (hidden_size) derive_from_hidden(table, *hidden_size);
+  const std::string max_lr = "scheduler.params.warmup_max_lr";
+  const Entry* lr = table.find("optimizer.params.lr");
+  const Entry* peak = table.find(max_lr);
+  if (came_from_auto(table, max_lr) && peak->value == default_value(*peak->key) && lr != nullptr) {
+    set_value(table, max_lr, json::Value(json::Array{lr->value}),
+              {OriginKind::automatic, "the optimizer's learning rate"});
+  }
+  const std::string decay = "optimizer.params.weight_decay";
+  const std::string type = table.text("optimizer.type");
+  const bool adam = type == "Adam" || type == "AdamW";
+  if (adam && table.flag("optimizer.params.torch_adam") && !table.given(decay) &&
+      (type == "AdamW" || table.flag("optimizer.params.adam_w_mode"))) {
+    set_value(table, decay, json::Value(0.01),
+              {OriginKind::derived, "torch_adam has this default with decoupled decay"});
+  }
+}
+
+RuleFindings check_rules(const Table& table, const std::string& source) {
+  return Rules(table, source).run();
+}
+
+}  // namespace capstan::config

@@ -1,0 +1,25 @@
+// What must hold between keys, and what follows from several of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "capstan/base/error.h"
+#include "capstan/config/table.h"
+
+namespace capstan::config {
+
+// Values that depend on other values: sizes from the model's hidden size, learning rates of "auto"
+// schedules, upstream's special defaults.
+void derive_values(Table& table, std::optional<std::int64_t> hidden_size);
+
+struct RuleFindings {
+  std::vector<ErrorInfo> problems;
+  std::vector<ErrorInfo> warnings;
+};
+
+// `source` names the file where a value has no place of its own.
+RuleFindings check_rules(const Table& table, const std::string& source);
+
+}  // namespace capstan::config

@@ -1,0 +1,151 @@
+// The top level: batch sizes, gradients, what a run says.
+#include "capstan/config/schema.h"
+
+namespace capstan::config {
+
+std::vector<Section> batch_sections() {
+  Section batch;
+  batch.meaning =
+      "Batch sizes. train_batch_size = train_micro_batch_size_per_gpu x "
+      "gradient_accumulation_steps x "
+      "data-parallel ranks; any two give the third, what is missing beyond that is 1.";
+  batch.keys = {
+      integer("train_batch_size", "")
+          .at_least(1)
+          .automatic("computed from the other two")
+          .says("Samples per optimizer step, over all ranks.")
+          .costs("Larger: steadier gradients, fewer updates per sample."),
+      integer("train_micro_batch_size_per_gpu", "")
+          .at_least(1)
+          .automatic("Trainer, Accelerate: the loader's batch size; elsewhere computed, or 1")
+          .says("Samples per rank and forward.")
+          .costs("Larger: faster kernels, more memory for activations."),
+      integer("gradient_accumulation_steps", "")
+          .at_least(1)
+          .automatic("Trainer, Accelerate: their own value; elsewhere computed, or 1")
+          .says("Forward-backwards per optimizer step.")
+          .costs("Larger: a larger batch in the same memory."),
+      flag("managed_gradient_accumulation", true)
+          .says("true: step() updates at every gradient_accumulation_steps-th call. false: at "
+                "every call.")
+          .costs("false leaves counting the micro-batches to the caller."),
+  };
+  Section gradients;
+  gradients.meaning = "Gradients: clipping, averaging, what travels.";
+  gradients.keys = {
+      number("gradient_clipping", "1.0")
+          .at_least(0)
+          .automatic("Trainer: max_grad_norm; elsewhere 1.0")
+          .says("Largest global L2 norm of the gradients; 0 turns clipping off.")
+          .costs("Smaller: safer against spikes, slower when it always acts."),
+      flag("prescale_gradients", false)
+          .says("Divide by the number of ranks before the sum instead of after it.")
+          .costs("No overflow in fp16 sums, more underflow."),
+      number("gradient_predivide_factor", "1.0")
+          .above(0)
+          .says("Divide by this before the sum and by ranks / this after it.")
+          .costs("Lies between dividing before (ranks) and after (1)."),
+      choice("gradient_allreduce_op", "mean", {"mean", "sum"})
+          .ignoring_case()
+          .says("Mean or sum of the ranks' gradients.")
+          .costs("sum makes the step grow with the number of ranks."),
+      choice("communication_data_type", "null", {"fp32", "fp16", "bf16"})
+          .ignoring_case()
+          .or_null()
+          .says("Dtype of gradients on the wire; null: that of the parameters.")
+          .costs(
+              "fp32 doubles the bytes of a 16-bit run and rounds less. Sums are fp32 in any case."),
+      choice("seq_parallel_communication_data_type", "fp32", {"fp32", "fp16", "bf16"})
+          .ignoring_case()
+          .or_null()
+          .idle_without(Feature::sequence_parallel)
+          .says("Dtype of gradients on the wire under sequence parallelism."),
+      flag("sparse_gradients", false)
+          .needs(Feature::sparse_gradients)
+          .says("Gather embedding gradients as (index, value) pairs."),
+      flag("disable_allgather", false)
+          .no_effect("updated parameters are always gathered in the way the stage asks for")
+          .says("Use broadcasts instead of all-gathers after the step."),
+      flag("zero_allow_untested_optimizer", false)
+          .no_effect("every element-wise optimizer works on shards, and others are refused by name")
+          .says("Allow optimizers that the sharding was not tested with."),
+      flag("zero_force_ds_cpu_optimizer", true)
+          .no_effect("optimizer state in host memory works with every element-wise optimizer")
+          .says("Insist on the CPU optimizer when optimizer state is offloaded."),
+      flag("graph_harvesting", false)
+          .needs(Feature::graph_capture)
+          .says("Capture the optimizer's kernels in device graphs."),
+  };
+  return {batch, gradients};
+}
+
+std::vector<Section> diagnostics_sections() {
+  Section top;
+  top.meaning = "What a run says about itself.";
+  top.keys = {
+      number("steps_per_print", "null")
+          .above(0)
+          .or_infinity()
+          .says("Print progress and throughput every so many steps; null or Infinity: never.")
+          .costs("Reading the loss waits for the device once per line."),
+      flag("wall_clock_breakdown", false)
+          .says("Time of forward, backward, reduction and step.")
+          .costs("Waits for the device at every phase: a few per cent slower."),
+      flag("memory_breakdown", false)
+          .says("Memory before and after each phase.")
+          .costs("A line per phase; peaks are per phase."),
+      flag("dump_state", false)
+          .says("Log every resolved option once at start.")
+          .costs("About a hundred lines."),
+      choice("log_level", "info", {"debug", "info", "warning", "error", "critical"})
+          .ignoring_case()
+          .or_null()
+          .says("What the library says: progress lines are of level info, skipped steps of level "
+                "warning.")
+          .costs("critical is the same as error."),
+      integer("vocabulary_size", "null")
+          .at_least(1)
+          .no_effect("it is only checked: a warning when it is not a multiple of 8")
+          .says("Size of the vocabulary."),
+      flag("dataloader_drop_last", false)
+          .says("Leave out the last, smaller batch of an epoch.")
+          .costs("true: up to one batch of samples per epoch goes unused."),
+      integer("allgather_size", "500000000")
+          .at_least(0)
+          .no_effect("a unit is gathered as a whole")
+          .says("Bucket size that goes with \"zero_optimization\": true."),
+  };
+  Section throughput;
+  throughput.path = "timers.throughput";
+  throughput.strict = true;
+  throughput.meaning = "The throughput part of the progress lines.";
+  throughput.keys = {
+      flag("enabled", true).says("Measure samples per second.").costs("Next to nothing."),
+      flag("synchronized", true)
+          .says("Wait for the device before reading the clock.")
+          .costs("false: no waiting, but a step's time may be booked on the next one."),
+  };
+  Section timers;
+  timers.path = "timers";
+  timers.meaning = "Timers.";
+  Section comms;
+  comms.path = "comms_logger";
+  comms.strict = true;
+  comms.meaning = "A log of collectives: calls, bytes, time, bandwidth per operation and size.";
+  comms.keys = {
+      flag("enabled", false)
+          .says("Log collectives.")
+          .costs("Waits for the device after every logged operation."),
+      flag("prof_all", true)
+          .says("Log every operation; false: only those in prof_ops.")
+          .costs("Fewer operations, less waiting."),
+      texts("prof_ops", "[]").says("Operations to log, such as all_gather.").costs("As prof_all."),
+      flag("verbose", false).says("A line per operation as it happens.").costs("Many lines."),
+      flag("debug", false)
+          .says("Name the place that started each operation.")
+          .costs("Longer lines."),
+  };
+  return {top, timers, throughput, comms};
+}
+
+}  // namespace capstan::config

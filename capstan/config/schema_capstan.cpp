@@ -1,0 +1,73 @@
+// "capstan": what upstream's files have no key for. Upstream ignores the section, so one file
+// serves both.
+#include "capstan/config/schema.h"
+
+namespace capstan::config {
+
+std::vector<Section> capstan_sections() {
+  const std::vector<std::string> dtypes = {"fp32", "fp16", "bf16"};
+  Section section;
+  section.path = "capstan";
+  section.meaning = "Capstan's own keys. Upstream ignores this section, so one file serves both.";
+  section.keys = {
+      choice("reduce_schedule", "null", {"at_step", "per_backward"})
+          .says("When gradients are reduced; null: at_step for stages 0 and 1, per_backward for 2 "
+                "and 3.")
+          .costs("at_step moves less with accumulation; per_backward keeps only our shard of the "
+                 "sum."),
+      choice("master_dtype", "null", dtypes)
+          .says("Dtype of the copy that is updated; null: fp32.")
+          .costs("16 bits: 2 bytes less per parameter, small updates are lost."),
+      choice("optimizer_state_dtype", "null", dtypes)
+          .says("Dtype of the moments; null: fp32.")
+          .costs("16 bits: 4 bytes less per parameter with Adam, less accurate."),
+      integer("max_skipped_in_a_row", "0")
+          .at_least(0)
+          .says("End the run after this many skipped steps in a row; 0: never.")
+          .costs("Finds a diverged run early."),
+      integer("timeout_s", "600")
+          .at_least(1)
+          .at_most(31536000)
+          .says("Seconds that a collective may take.")
+          .costs("Shorter: a dead rank is reported sooner; longer: slow ranks are tolerated."),
+      choice("backend", "null", {"nccl", "mpi"})
+          .says("How ranks talk; null: nccl for GPUs, mpi for CPUs.")
+          .costs("mpi on GPUs copies through host memory."),
+      flag("reduce_in_rank_order", true)
+          .says("NCCL: sum gradients in rank order, so that every run gives the same bits.")
+          .costs("false uses NCCL's own reduction: faster on many GPUs, not reproducible."),
+      flag("recompute", false)
+          .says("Compute activations of every block again in backward (models of capstan train).")
+          .costs("Far less memory for activations, about a third more compute."),
+      texts("units", "[]")
+          .says("Dotted names of the modules that are units; empty: found by themselves.")
+          .costs("Larger units: fewer, larger messages, more whole at a time."),
+      integer("seed", "1234").at_least(0).says("Seed of the shuffle of samples.").costs("Nothing."),
+  };
+  Section groups;
+  groups.path = "capstan.parameter_groups";
+  groups.meaning =
+      "Parameters with hyper-parameters of their own, by a name for the group. A parameter belongs "
+      "to "
+      "the first group that matches its name.";
+  Section group;
+  group.path = "capstan.parameter_groups.*";
+  group.meaning = "One group of parameters.";
+  group.keys = {
+      texts("parameters", "")
+          .must()
+          .says("Patterns of names; * stands for any text.")
+          .costs("Nothing."),
+      number("lr", "null")
+          .at_least(0)
+          .says("Learning rate; null: the optimizer's.")
+          .costs("As there."),
+      number("weight_decay", "null")
+          .at_least(0)
+          .says("Weight decay; null: the optimizer's.")
+          .costs("As there."),
+  };
+  return {section, groups, group};
+}
+
+}  // namespace capstan::config

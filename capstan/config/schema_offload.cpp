@@ -1,0 +1,167 @@
+// Where state lives: offload sections, file I/O, ZenFlow.
+#include "capstan/config/schema.h"
+
+namespace capstan::config {
+namespace {
+
+Section optimizer_offload() {
+  Section section;
+  section.path = "zero_optimization.offload_optimizer";
+  section.strict = true;
+  section.meaning = "Home of masters and optimizer state; the update runs where they live.";
+  section.keys = {
+      choice("device", "none", {"none", "cpu", "nvme"})
+          .automatic("Accelerate: its plugin's value; elsewhere none")
+          .value_needs_feature("cpu", Feature::optimizer_on_host)
+          .value_needs_feature("nvme", Feature::optimizer_on_nvme)
+          .says("none: the device. cpu: host memory. nvme: a disk.")
+          .costs("Frees 12 bytes per parameter of the shard; the step waits for host or disk."),
+      text("nvme_path", "null")
+          .idle_without(Feature::optimizer_on_nvme)
+          .automatic("Accelerate: its plugin's value; elsewhere none")
+          .says("A folder on a fast disk.")
+          .costs("Needs 12 bytes per parameter of free space."),
+      integer("buffer_count", "4")
+          .at_least(1)
+          .idle_without(Feature::optimizer_on_nvme)
+          .says("Tiles in flight.")
+          .costs("More: better overlap, more host memory."),
+      flag("pin_memory", true)
+          .idle_without(Feature::optimizer_on_host)
+          .says("Page-locked host memory.")
+          .costs("Faster copies; that memory is lost to others."),
+      flag("pipeline_read", false)
+          .idle_without(Feature::optimizer_on_nvme)
+          .says("Read ahead.")
+          .costs("One more buffer."),
+      flag("pipeline_write", false)
+          .idle_without(Feature::optimizer_on_nvme)
+          .says("Write behind.")
+          .costs("One more buffer."),
+      flag("fast_init", false)
+          .idle_without(Feature::optimizer_on_nvme)
+          .says("Make masters from 16-bit shards on nvme.")
+          .costs("Faster start."),
+      number("ratio", "1.0")
+          .at_least(0)
+          .at_most(1)
+          .needs(Feature::optimizer_on_host)
+          .says("Share of the sub-groups that is offloaded.")
+          .costs("Smaller: faster, more device memory."),
+      flag("super_offload", false)
+          .needs(Feature::optimizer_on_host)
+          .says("Run the optimizer while backward still runs."),
+      number("cpuadam_cores_perc", "0.8")
+          .at_least(0)
+          .at_most(1)
+          .idle_without(Feature::optimizer_on_host)
+          .says("Share of the cores for that."),
+  };
+  return section;
+}
+
+Section param_offload() {
+  Section section;
+  section.path = "zero_optimization.offload_param";
+  section.strict = true;
+  section.meaning = "Home of parameter shards between uses.";
+  section.keys = {
+      choice("device", "none", {"none", "cpu", "nvme"})
+          .automatic("Accelerate: its plugin's value; elsewhere none")
+          .value_needs_feature("cpu", Feature::params_on_host)
+          .value_needs_feature("nvme", Feature::params_on_nvme)
+          .says("none: the device. cpu: host memory. nvme: a disk.")
+          .costs("Frees 2 bytes per parameter of the shard; every gather starts with a copy."),
+      text("nvme_path", "null")
+          .idle_without(Feature::params_on_nvme)
+          .automatic("Accelerate: its plugin's value; elsewhere none")
+          .says("A folder on a fast disk.")
+          .costs("Needs 2 bytes per parameter of free space."),
+      integer("buffer_count", "5")
+          .at_least(1)
+          .idle_without(Feature::params_on_nvme)
+          .says("Staging buffers.")
+          .costs("More: better overlap, more host memory."),
+      integer("buffer_size", "100000000")
+          .at_least(1)
+          .idle_without(Feature::params_on_nvme)
+          .says("Elements per staging buffer, counted in bytes of the parameters' dtype.")
+          .costs("Must hold the largest shard."),
+      integer("max_in_cpu", "1000000000")
+          .at_least(0)
+          .idle_without(Feature::params_on_nvme)
+          .says("Shard elements that stay in host memory.")
+          .costs("More: less reading, more host memory."),
+      flag("pin_memory", true)
+          .idle_without(Feature::params_on_host)
+          .says("Page-locked host memory.")
+          .costs("Faster copies; that memory is lost to others."),
+  };
+  return section;
+}
+
+Section zenflow_section() {
+  Section section;
+  section.path = "zero_optimization.zenflow";
+  section.strict = true;
+  section.meaning = "Update important gradient columns at once, the rest later on the host.";
+  section.feature = Feature::zenflow;
+  section.keys = {
+      number("topk_ratio", "0.1").at_least(0).at_most(1).says("Share updated at once."),
+      choice("select_strategy", "auto", {"auto", "step", "epoch"}).says("When columns are chosen."),
+      integer("select_interval", "null").says("Steps or epochs between choices."),
+      integer("update_interval", "null").says("Steps between updates of the rest."),
+      flag("overlap_step", false).says("Host step beside forward and backward."),
+      flag("offload", false).says("Selected state in host memory."),
+      number("auto_ratio", "0.99").at_least(0).at_most(1).says("Threshold of the automatic rule."),
+      integer("full_warm_up_rounds", "0").at_least(0).says("First rounds with full updates."),
+      number("pt_reserved_cores_perc", "0.5").at_least(0).at_most(1).says("Cores kept free."),
+  };
+  return section;
+}
+
+Section aio_section() {
+  Section section;
+  section.path = "aio";
+  section.meaning = "File I/O of nvme placements.";
+  section.keys = {
+      integer("block_size", "1048576")
+          .at_least(4096)
+          .idle_without(Feature::optimizer_on_nvme)
+          .says("Bytes per request.")
+          .costs("Larger: faster up to the disk's limit."),
+      integer("queue_depth", "8")
+          .at_least(1)
+          .at_most(4096)
+          .idle_without(Feature::optimizer_on_nvme)
+          .says("Requests in flight.")
+          .costs("More: better overlap, more memory."),
+      integer("intra_op_parallelism", "1")
+          .at_least(1)
+          .at_most(1024)
+          .also({"thread_count"})
+          .idle_without(Feature::optimizer_on_nvme)
+          .says("Threads where io_uring is missing.")
+          .costs("More: faster on fast disks."),
+      flag("single_submit", false)
+          .idle_without(Feature::optimizer_on_nvme)
+          .says("Submit one by one.")
+          .costs("Slower."),
+      flag("overlap_events", true)
+          .idle_without(Feature::optimizer_on_nvme)
+          .says("Collect finished requests while submitting.")
+          .costs("false is slower."),
+      flag("use_gds", false)
+          .refused("files are read through host memory")
+          .says("Read straight into device memory."),
+  };
+  return section;
+}
+
+}  // namespace
+
+std::vector<Section> offload_sections() {
+  return {optimizer_offload(), param_offload(), zenflow_section(), aio_section()};
+}
+
+}  // namespace capstan::config

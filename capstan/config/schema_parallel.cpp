@@ -1,0 +1,140 @@
+// Pipeline, tensor, expert and sequence parallelism; compilation; the hybrid engine.
+#include "capstan/config/schema.h"
+
+namespace capstan::config {
+namespace {
+
+Section expert_section() {
+  Section section;
+  section.path = "expert_parallel";
+  section.meaning = "Experts spread over ranks.";
+  section.feature = Feature::expert_parallel;
+  section.gate = "enabled";
+  section.open = true;
+  section.keys = {
+      flag("enabled", false).says("Spread experts."),
+      integer("autoep_size", "1").at_least(1).says("Ranks per set of experts."),
+      integer("expert_tensor_parallel_size", "1").at_least(1).says("Ranks per expert."),
+      text("preset_model", "null").says("Family of models."),
+      flag("use_grouped_mm", true).says("One product for all experts."),
+      choice("score_func", "auto", {"auto", "softmax", "sigmoid"}).says("Score of a token."),
+      choice("score_apply", "auto", {"auto", "pre", "post"}).says("When scores are applied."),
+      flag("route_norm", false).or_null().says("Scores add up to one."),
+      number("route_scale", "1.0").says("Factor of the scores."),
+      integer("top_k", "null").at_least(1).says("Experts per token."),
+      integer("num_expert_groups", "null").says("Groups of experts."),
+      integer("num_limited_groups", "null").says("Groups per token."),
+      choice("combine_impl", "auto", {"auto", "weighted_sum", "legacy_bmm"})
+          .says("How outputs meet."),
+      number("load_balance_coeff", "null").says("Weight of the balance term."),
+  };
+  return section;
+}
+
+Section compile_section() {
+  Section section;
+  section.path = "compile";
+  section.strict = true;
+  section.meaning = "Compilation of the training step.";
+  section.feature = Feature::compile;
+  section.gate = "deepcompile";
+  section.keys = {flag("deepcompile", false).says("Compile sharding into the step."),
+                  integer("free_activation_threshold", "10485760").at_least(0).says("Bytes."),
+                  texts("passes", "null").says("Passes: z1, z3, autosp, autotp.")};
+  for (const char* off :
+       {"free_activation", "offload_activation", "offload_opt_states", "symmetric_memory",
+        "debug_log", "offload_parameters", "sync_before_reduce", "sync_after_reduce",
+        "sync_before_allgather", "sync_after_allgather", "keep_all_input_tensors"}) {
+    section.keys.push_back(flag(off, false).says("A switch of the compiler."));
+  }
+  for (const char* on :
+       {"offload_activation_pin_memory", "double_buffer", "keep_int_input_tensors"}) {
+    section.keys.push_back(flag(on, true).says("A switch of the compiler."));
+  }
+  return section;
+}
+
+std::vector<Section> tensor_parts() {
+  Section section;
+  section.path = "tensor_parallel";
+  section.strict = true;
+  section.meaning = "Layers split over ranks.";
+  section.feature = Feature::tensor_parallel;
+  section.keys = {
+      choice("dtype", "fp16", {"fp32", "fp16", "bf16"}).says("Dtype."),
+      integer("autotp_size", "0").at_least(0).says("Ranks per layer; 0: off."),
+      flag("tp_overlap_comm", false).says("Communicate while computing."),
+      any("partition_config", "null").says("How layers are split."),
+      text("preset_model", "null").says("Family of models."),
+      any("injection_policy_tuple", "null").says("Layers whose output is summed."),
+      flag("keep_module_on_host", false).says("Keep modules in host memory."),
+      flag("replace_with_kernel_inject", false)
+          .also({"kernel_inject"})
+          .says("Replace layers by kernels."),
+  };
+  Section size;
+  size.path = "tensor_parallel.tp";
+  size.strict = true;
+  size.meaning = "Size of the tensor axis.";
+  size.feature = Feature::tensor_parallel;
+  size.keys = {integer("tp_size", "1").at_least(1).says("Ranks per layer."),
+               integer("tp_grain_size", "1").at_least(1).says("Smallest piece.")};
+  return {section, size};
+}
+
+}  // namespace
+
+std::vector<Section> parallel_sections() {
+  Section pipeline;
+  pipeline.path = "pipeline";
+  pipeline.meaning = "Layers spread over ranks one after another.";
+  pipeline.feature = Feature::pipeline;
+  pipeline.keys = {
+      any("stages", "\"auto\"").says("Stages."),
+      text("partition", "best").says("How layers are spread."),
+      flag("seed_layers", false).says("A seed per layer."),
+      integer("activation_checkpoint_interval", "0").at_least(0).says("Layers per checkpoint."),
+      flag("pipe_partitioned", true).says("Split activations that travel."),
+      flag("grad_partitioned", true).says("Split gradients that travel."),
+      flag("use_reentrant", true).or_null().says("Kind of checkpointing."),
+  };
+  Section mesh;
+  mesh.meaning = "Other axes of the mesh.";
+  mesh.keys = {
+      integer("sequence_parallel_size", "1")
+          .at_least(1)
+          .needs(Feature::sequence_parallel)
+          .says("Ranks per sequence."),
+      integer("data_parallel_size", "null")
+          .at_least(1)
+          .no_effect("it is only checked: every rank is a data-parallel rank")
+          .says("Data-parallel ranks."),
+      flag("use_data_before_expert_parallelism", false)
+          .needs(Feature::expert_parallel)
+          .says("Order of the axes."),
+  };
+  Section hybrid;
+  hybrid.path = "hybrid_engine";
+  hybrid.strict = true;
+  hybrid.meaning = "Generation inside training.";
+  hybrid.feature = Feature::hybrid_engine;
+  hybrid.gate = "enabled";
+  hybrid.keys = {
+      flag("enabled", false).says("Switch between training and generation."),
+      integer("max_out_tokens", "512").at_least(1).says("Tokens."),
+      integer("inference_tp_size", "1").at_least(1).says("Ranks per layer."),
+      flag("release_inference_cache", false).says("Give the cache back."),
+      flag("pin_parameters", true).says("Keep parameters whole."),
+      integer("tp_gather_partition_size", "8").at_least(1).says("Layers gathered at a time."),
+      flag("enable_cuda_graph", false).says("Capture in device graphs."),
+  };
+  std::vector<Section> all = {pipeline};
+  for (Section& section : tensor_parts()) all.push_back(std::move(section));
+  all.push_back(expert_section());
+  all.push_back(mesh);
+  all.push_back(compile_section());
+  all.push_back(hybrid);
+  return all;
+}
+
+}  // namespace capstan::config

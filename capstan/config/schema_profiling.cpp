@@ -1,0 +1,141 @@
+// Activation checkpointing, the flops profiler, autotuning, monitors.
+#include "capstan/config/schema.h"
+
+namespace capstan::config {
+namespace {
+
+Section recompute_section() {
+  Section section;
+  section.path = "activation_checkpointing";
+  section.meaning =
+      "Activation checkpointing of the models of capstan train and of the library's checkpoint "
+      "function. "
+      "Hugging Face models switch on their own with gradient_checkpointing.";
+  section.keys = {
+      integer("number_checkpoints", "null")
+          .at_least(1)
+          .says("Cut the blocks into so many spans and compute each again in backward; null: off, "
+                "unless "
+                "capstan.recompute is set.")
+          .costs("Far less memory for activations, about a third more compute."),
+      flag("partition_activations", false)
+          .no_effect("kept activations are split over tensor-parallel ranks, and there is one")
+          .says("Split kept activations over tensor-parallel ranks."),
+      flag("contiguous_memory_optimization", false)
+          .no_effect(
+              "kept activations are taken from the allocator's pool, which does not fragment")
+          .says("Copy kept activations together."),
+      flag("synchronize_checkpoint_boundary", false)
+          .says("Wait for the device at each span's edge.")
+          .costs("Slower; for measuring."),
+      flag("profile", false)
+          .says("Time forward and backward of each span.")
+          .costs("Waits for the device."),
+      flag("cpu_checkpointing", false)
+          .needs(Feature::activations_on_host)
+          .says("Keep activations in host memory."),
+  };
+  return section;
+}
+
+Section flops_section() {
+  Section section;
+  section.path = "flops_profiler";
+  section.meaning = "Operations and time per module.";
+  section.feature = Feature::flops_profiler;
+  section.gate = "enabled";
+  section.keys = {
+      flag("enabled", false).says("Profile one step."),
+      number("recompute_fwd_factor", "0.0")
+          .at_least(0)
+          .says("Share of forward that is computed again."),
+      integer("profile_step", "1").at_least(0).says("Which step."),
+      integer("module_depth", "-1").says("How deep to report; -1: all."),
+      integer("top_modules", "1").at_least(0).says("How many modules to list."),
+      flag("detailed", true).says("A line per module."),
+      text("output_file", "null").says("Where to write."),
+  };
+  return section;
+}
+
+std::vector<Section> autotuning_parts() {
+  Section section;
+  section.path = "autotuning";
+  section.meaning = "Search for a fast configuration.";
+  section.feature = Feature::autotuning;
+  section.gate = "enabled";
+  section.keys = {
+      flag("enabled", false).says("Search."),
+      flag("fast", true).says("Only the micro-batch size."),
+      text("results_dir", "autotuning_results").says("Folder of results."),
+      text("exps_dir", "autotuning_exps").says("Folder of experiments."),
+      flag("overwrite", true).says("Overwrite old results."),
+      integer("start_profile_step", "3").at_least(0).says("First measured step."),
+      integer("end_profile_step", "5").at_least(0).says("Last measured step."),
+      choice("metric", "throughput", {"latency", "throughput", "flops"}).says("What to make best."),
+      text("metric_path", "null").says("File with a metric of one's own."),
+      choice("tuner_type", "gridsearch", {"gridsearch", "random", "model_based"})
+          .says("How to search."),
+      integer("tuner_early_stopping", "5").at_least(0).says("Trials without gain before it stops."),
+      integer("tuner_num_trials", "50").at_least(1).says("Most trials."),
+      any("arg_mappings", "null").says("Command-line flags to set per trial."),
+      integer("max_train_batch_size", "null").at_least(1).says("Largest batch."),
+      integer("min_train_batch_size", "1").at_least(1).says("Smallest batch."),
+      integer("max_train_micro_batch_size_per_gpu", "1024")
+          .at_least(1)
+          .says("Largest micro-batch."),
+      integer("min_train_micro_batch_size_per_gpu", "1").at_least(1).says("Smallest micro-batch."),
+      integer("num_tuning_micro_batch_sizes", "3").at_least(1).says("Micro-batch sizes to try."),
+      integer("mp_size", "1").at_least(1).says("Ranks per model."),
+      text("model_info_path", "null").says("File with facts about the model."),
+  };
+  Section model;
+  model.path = "autotuning.model_info";
+  model.meaning = "Facts about the model.";
+  model.feature = Feature::autotuning;
+  model.keys = {flag("profile", false).says("Find them by a run."),
+                integer("num_params", "null").says("Parameters."),
+                integer("hidden_size", "null").says("Hidden size."),
+                integer("num_layers", "null").says("Layers.")};
+  return {section, model};
+}
+
+Section monitor(std::string path, std::vector<Key> keys) {
+  Section section;
+  section.path = std::move(path);
+  section.strict = true;
+  section.meaning = "A monitor for curves of learning rate, loss scale and times.";
+  section.feature = Feature::monitors;
+  section.gate = "enabled";
+  section.keys = {flag("enabled", false).says("Write curves there.")};
+  for (Key& key : keys) section.keys.push_back(std::move(key));
+  return section;
+}
+
+std::vector<Key> folder_keys() {
+  return {text("output_path", "").says("Folder."),
+          text("job_name", "DeepSpeedJobName").says("Name of the run.")};
+}
+
+}  // namespace
+
+std::vector<Section> profiling_sections() {
+  std::vector<Section> all = {recompute_section(), flops_section()};
+  for (Section& section : autotuning_parts()) all.push_back(std::move(section));
+  all.push_back(monitor("tensorboard", folder_keys()));
+  all.push_back(monitor("csv_monitor", folder_keys()));
+  all.push_back(
+      monitor("wandb", {text("group", "null").says("Group."), text("team", "null").says("Team."),
+                        text("project", "deepspeed").says("Project.")}));
+  all.push_back(monitor(
+      "comet",
+      {integer("samples_log_interval", "100").at_least(1).says("Samples between points."),
+       text("project", "null").says("Project."), text("workspace", "null").says("Workspace."),
+       text("api_key", "null").says("Key of the service."),
+       text("experiment_name", "null").says("Name of the run."),
+       text("experiment_key", "null").says("Key of the run."),
+       flag("online", false).or_null().says("Send at once."), text("mode", "null").says("Mode.")}));
+  return all;
+}
+
+}  // namespace capstan::config
