@@ -65,7 +65,10 @@ test:
 bench:
 	$(call prepare,build)
 	@$(build)
-	@$(BUILD_PYTHON) tools/run_benchmarks.py --build $(TREE)
+	@while read -r program ranks; do echo "== $$program"; \
+	  if [ "$$ranks" = 1 ]; then $(TREE)/bin/$$program; \
+	  else $(TREE)/bin/capstan launch -n $$ranks --no_python $(TREE)/bin/$$program; fi || exit 1; \
+	done < $(TREE)/benchmarks.txt
 
 .PHONY: campaign
 campaign:

@@ -1,6 +1,7 @@
 # One function per kind of thing we build, so that a folder's CMakeLists.txt is only its lists.
 
 set_property(GLOBAL PROPERTY CAPSTAN_TEST_LINES "")
+set_property(GLOBAL PROPERTY CAPSTAN_BENCHMARK_LINES "")
 
 function(capstan_flags target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers>)
@@ -51,20 +52,29 @@ function(capstan_test name)
   set_property(GLOBAL APPEND PROPERTY CAPSTAN_TEST_LINES "${folder} ${target}\n")
 endfunction()
 
-# capstan_benchmark(NAME SOURCES … [LINK …]): the program NAME_bench, run by `make bench`.
+# capstan_benchmark(NAME SOURCES … [LINK …] [RANKS n]): the program NAME_bench, run by `make bench`;
+# with RANKS by `capstan launch`, on that many ranks.
 function(capstan_benchmark name)
-  cmake_parse_arguments(B "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(B "" "RANKS" "SOURCES;LINK" ${ARGN})
   add_executable(${name}_bench ${B_SOURCES})
   capstan_flags(${name}_bench)
   target_link_libraries(${name}_bench PRIVATE ${B_LINK} fmt::fmt)
+  if(NOT B_RANKS)
+    set(B_RANKS 1)
+  endif()
+  set_property(GLOBAL APPEND PROPERTY CAPSTAN_BENCHMARK_LINES "${name}_bench ${B_RANKS}\n")
 endfunction()
 
 # All programs lie in one folder, so that `capstan` finds `capstan-engine` beside it.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
-# tests.txt: one line `folder program` per GoogleTest program, for tools/run_tests.py.
+# tests.txt: one line `folder program` per GoogleTest program, for tools/run_tests.py;
+# benchmarks.txt: one line `program ranks` per benchmark.
 function(capstan_write_manifest)
   get_property(lines GLOBAL PROPERTY CAPSTAN_TEST_LINES)
   list(JOIN lines "" text)
   file(WRITE ${PROJECT_BINARY_DIR}/tests.txt "${text}")
+  get_property(lines GLOBAL PROPERTY CAPSTAN_BENCHMARK_LINES)
+  list(JOIN lines "" text)
+  file(WRITE ${PROJECT_BINARY_DIR}/benchmarks.txt "${text}")
 endfunction()
