@@ -73,8 +73,7 @@ bench:
 .PHONY: campaign
 campaign:
 	$(call prepare,build test)
-	@$(build)
-	@$(BUILD_PYTHON) tools/campaign.py --python $(BUILD_PYTHON) --build $(TREE)
+	@$(BUILD_PYTHON) tools/campaign.py --python $(BUILD_PYTHON)
 
 .PHONY: lint
 lint:

@@ -191,6 +191,7 @@ def main():
     parser.add_argument("--python", required=True, help="the interpreter that has torch and pytest")
     parser.add_argument("--build", type=Path, required=True, help="build tree for programs and pytest")
     parser.add_argument("--also", type=Path, action="append", default=[], help="tree of which only programs are run")
+    parser.add_argument("--programs-only", action="store_true", help="no pytest")
     parser.add_argument("--folder", default="", help="only the tests of this folder")
     parser.add_argument("--timeout", type=int, default=900, help="seconds for one program")
     options = parser.parse_args()
@@ -200,7 +201,8 @@ def main():
     jobs = program_jobs(build, options.folder, options.python, out)
     for tree in options.also:
         jobs += program_jobs(tree.resolve(), options.folder, options.python, out)
-    jobs += pytest_jobs(build, options.folder, options.python, out)
+    if not options.programs_only:
+        jobs += pytest_jobs(build, options.folder, options.python, out)
     outcomes = []
     for job in jobs:
         outcome = run_job(job, options.timeout)
