@@ -49,6 +49,7 @@ inline constexpr int kExitInternalError = 70;
 
 // Runs `body` and returns its value; an Error becomes a report through `report` (the full text)
 // and the exit code of its kind. For main() functions.
-int run_guarded(int (*body)(int, char**), int argc, char** argv, void (*report)(const std::string&));
+int run_guarded(int (*body)(int, char**), int argc, char** argv,
+                void (*report)(const std::string&));
 
 }  // namespace capstan

@@ -1,4 +1,5 @@
-// Where the library says things. It never prints by itself: whoever owns the terminal hands in a Logger.
+// Where the library says things. It never prints by itself: whoever owns the terminal hands in a
+// Logger.
 #pragma once
 
 #include <string_view>
