@@ -1,0 +1,82 @@
+// A group as the MPI thread knows it, and one operation of it. Private to comm/mpi.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/comm/mpi/staging.h"
+#include "capstan/comm/mpi/transfer_plan.h"
+#include "capstan/comm/op.h"
+#include "capstan/comm/own_backend.h"
+
+namespace capstan::comm {
+
+using MpiClock = std::chrono::steady_clock;
+
+// What a peer has told about itself since this rank began to wait for it.
+struct PeerReport {
+  std::int64_t number = 0;  // the last collective it has issued
+  OpFacts facts;
+};
+
+// Owns:    what ranks compare when an operation stalls.
+// Threads: `failure` and `stall` under the mutex, from any; history and reports on the MPI thread.
+struct MpiGroup {
+  MpiGroup(int id_in, std::string name_in, std::vector<int> world_ranks_in, int rank_in)
+      : id(id_in),
+        name(std::move(name_in)),
+        world_ranks(std::move(world_ranks_in)),
+        rank(rank_in) {}
+
+  int size() const { return static_cast<int>(world_ranks.size()); }
+  Place place() const { return {rank, size()}; }
+
+  const int id;
+  const std::string name;
+  const std::vector<int> world_ranks;
+  const int rank;  // in this group
+
+  std::mutex mutex;
+  std::string failure;  // empty: usable
+  std::string stall;    // about the oldest operation in flight, once it stalls
+
+  // Numbers of this group's collectives run 1, 2, …; the last ones are kept for comparison.
+  struct Past {
+    std::int64_t number = 0;
+    OpFacts facts;
+  };
+  std::array<Past, 64> history{};
+  std::int64_t started = 0;           // the last collective that the MPI thread has begun
+  std::map<int, PeerReport> reports;  // by rank in the group
+};
+
+struct MpiOp {
+  std::shared_ptr<MpiGroup> group;
+  OpFacts facts;
+  std::int64_t number = 0;  // of the collective in its group; 0 for send and recv
+  int tag = 0;
+  TransferPlan plan;
+  std::vector<at::Tensor> tensors;   // alive while MPI may touch their memory, failed or not
+  std::unique_ptr<Staging> staging;  // null for host tensors
+  c10::intrusive_ptr<OpWork> work;
+  MpiClock::time_point issued;
+
+  // On the MPI thread:
+  std::size_t next = 0;  // first transfer that is not posted
+  int in_flight = 0;     // posted and not complete
+  bool started = false;
+  bool copying_back = false;   // staged outputs are on their way to the device
+  bool failed = false;         // the work has its error; what is in flight must still end
+  std::string damage;          // a message of the wrong size came: a mismatch to be explained
+  MpiClock::time_point noted;  // when peers were last asked about it
+};
+
+}  // namespace capstan::comm

@@ -1,0 +1,60 @@
+#include "capstan/device/host_buffer.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "capstan/base/error.h"
+#include "capstan/base/text.h"
+#include "capstan/device/pinning.h"
+
+namespace capstan::device {
+
+HostBuffer::HostBuffer(std::int64_t bytes, HostMemory kind) : bytes_(bytes) {
+  if (bytes == 0) {
+    return;
+  }
+  void* memory = nullptr;
+  if (bytes < 0 || posix_memalign(&memory, kHostAlignBytes, bytes) != 0) {
+    throw ConfigError({.what = "no " + format_bytes(bytes) + " of host memory",
+                       .where = "host buffer",
+                       .fix = "free host memory, or choose a placement that needs less of it"});
+  }
+  data_ = static_cast<std::byte*>(memory);
+  if (kind == HostMemory::pageable) {
+    return;
+  }
+  const std::string why = pin_memory(memory, bytes);
+  if (!why.empty()) {
+    std::free(memory);
+    throw ConfigError({.what = format_bytes(bytes) + " of host memory cannot be pinned: " + why,
+                       .where = "host buffer",
+                       .fix =
+                           "use pageable memory, or check the limit on locked memory (ulimit -l) "
+                           "and the driver"});
+  }
+  pinned_ = true;
+}
+
+HostBuffer::HostBuffer(HostBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      pinned_(std::exchange(other.pinned_, false)) {}
+
+HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
+  if (this != &other) {
+    HostBuffer old(std::move(*this));
+    data_ = std::exchange(other.data_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+    pinned_ = std::exchange(other.pinned_, false);
+  }
+  return *this;
+}
+
+HostBuffer::~HostBuffer() {
+  if (pinned_) {
+    unpin_memory(data_);
+  }
+  std::free(data_);
+}
+
+}  // namespace capstan::device
