@@ -81,7 +81,7 @@ Converted wrong(const Key& key, const json::Value& value) {
   if (text != nullptr && text->starts_with('[') && text->find('|') != std::string::npos) {
     out.problem =
         fmt::format("{} is a documentation's way to list the choices, not a value", show(value));
-    out.fix = fmt::format("write one of them: {}", expects(key));
+    out.fix = fmt::format("write {}", expects(key));
   } else if (text != nullptr && !value.quoted) {
     out.fix +=
         "; a string without quotes runs to the end of its line, commas and comments included";

@@ -31,6 +31,8 @@ std::string describe(const Origin& origin) {
       return fmt::format("derived: {}", origin.detail);
     case OriginKind::environment:
       return fmt::format("environment: {}", origin.detail);
+    case OriginKind::command_line:
+      return fmt::format("command line: {}", origin.detail);
     case OriginKind::automatic:
       break;
   }

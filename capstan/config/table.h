@@ -13,7 +13,7 @@
 
 namespace capstan::config {
 
-enum class OriginKind { file, fallback, derived, environment, automatic };
+enum class OriginKind { file, fallback, derived, environment, command_line, automatic };
 
 struct Origin {
   OriginKind kind = OriginKind::fallback;

@@ -87,6 +87,8 @@ Document read_argument(const std::string& argument) {
   if (is_existing_path(argument)) return read_file(argument);
   const std::string_view text = trim(argument);
   if (text.starts_with('{')) return read_document(text, "config text");
+  // No letter of base64 is a dot: this was meant to be a file.
+  if (text.find('.') != std::string_view::npos) return read_file(argument);
   if (const auto bytes = decode_base64(text)) {
     const std::string_view decoded = trim(*bytes);
     if (decoded.starts_with('{')) return read_document(decoded, "base64 config");

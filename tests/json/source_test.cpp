@@ -46,18 +46,26 @@ TEST_F(SourceFile, MissingOrAFolderIsAConfigError) {
   EXPECT_THROW(read_file(folder_ / "none.json"), ConfigError);
   EXPECT_THROW(read_file(folder_), ConfigError);
   EXPECT_THROW(read_argument(folder_.string()), ConfigError);
+  try {
+    read_argument("no_such_run.json");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.info().what, "there is no such file");
+  }
 }
 
 TEST(ReadArgument, TakesTextAndBothKindsOfBase64) {
   EXPECT_EQ(*read_argument(" {\"a\": 1}").root.find("a")->integer(), 1);
   // The text holds two question marks and two '>': letters that differ between the two alphabets.
-  EXPECT_EQ(*read_argument("eyJhIjogIj8/Pj4ifQ==").root.find("a")->text(), std::string(2, '?') + ">>");
-  EXPECT_EQ(*read_argument("eyJhIjogIj8_Pj4ifQ").root.find("a")->text(), std::string(2, '?') + ">>");
+  EXPECT_EQ(*read_argument("eyJhIjogIj8/Pj4ifQ==").root.find("a")->text(),
+            std::string(2, '?') + ">>");
+  EXPECT_EQ(*read_argument("eyJhIjogIj8_Pj4ifQ").root.find("a")->text(),
+            std::string(2, '?') + ">>");
 }
 
 TEST(ReadArgument, NamesTheThreeFormsItTakes) {
-  for (const std::string& bad : {std::string("nothing.json"), std::string(""), std::string("YWJj"),
-                                 std::string(100000, 'A')}) {
+  for (const std::string& bad :
+       {std::string("nothing"), std::string(""), std::string("YWJj"), std::string(100000, 'A')}) {
     try {
       read_argument(bad);
       FAIL() << bad.substr(0, 20);

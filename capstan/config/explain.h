@@ -1,0 +1,19 @@
+// A resolved configuration as text for people: every value with its origin and standing.
+#pragma once
+
+#include <string>
+
+#include "capstan/config/resolve.h"
+#include "capstan/json/value.h"
+
+namespace capstan::config {
+
+// Sections of features that are not available yet appear only when the file has them.
+std::string explain(const Resolved& resolved);
+
+// The same as data: [{"path", "value", "origin", "standing", "reason"}], all keys.
+json::Value explain_as_json(const Resolved& resolved);
+
+std::string_view name(Standing standing);
+
+}  // namespace capstan::config
