@@ -10,4 +10,16 @@ namespace capstan::cli {
 // Each adds its subcommand to `app`; when that subcommand was chosen, its callback runs inside
 // app.parse() and leaves the exit code in `exit_code`, which must outlive the app.
 
+void add_config_command(CLI::App& app, int& exit_code);  // capstan config check, explain, schema, docs
+
+void add_launch_command(CLI::App& app, int& exit_code);        // capstan launch
+void add_launch_agent_command(CLI::App& app, int& exit_code);  // its hand on other hosts
+
+void add_bench_command(CLI::App& app, int& exit_code);   // capstan bench io
+void add_report_command(CLI::App& app, int& exit_code);  // capstan report
+
+// Of capstan-engine, for `capstan report`.
+void add_facts_command(CLI::App& app, int& exit_code);
+void add_probe_command(CLI::App& app, int& exit_code);
+
 }  // namespace capstan::cli

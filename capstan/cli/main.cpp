@@ -13,6 +13,11 @@ int run(int argc, char** argv) {
   CLI::App app{"Train models that do not fit on one device."};
   app.require_subcommand(1);
   int exit_code = 0;
+  capstan::cli::add_config_command(app, exit_code);
+  capstan::cli::add_launch_command(app, exit_code);
+  capstan::cli::add_launch_agent_command(app, exit_code);
+  capstan::cli::add_report_command(app, exit_code);
+  capstan::cli::add_bench_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

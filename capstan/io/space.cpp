@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <limits>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <sys/statvfs.h>
@@ -14,10 +15,7 @@ namespace capstan::io {
 std::int64_t free_bytes(const std::filesystem::path& folder) {
   struct statvfs facts{};
   while (::statvfs(folder.c_str(), &facts) != 0) {
-    if (errno != EINTR) {
-      // With a name inside it, the fix speaks of the folder itself.
-      throw io_failure({.verb = "look at", .file = folder / ""}, errno);
-    }
+    if (errno != EINTR) throw io_failure({.verb = "statvfs", .file = folder}, errno);
   }
   const auto blocks = static_cast<std::uint64_t>(facts.f_bavail);
   const auto block_bytes = static_cast<std::uint64_t>(facts.f_frsize);

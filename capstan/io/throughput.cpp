@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -63,14 +63,19 @@ Bench prepare(const ThroughputPlan& plan) {
   return bench;
 }
 
-// One transfer after the other, as the simplest program would do it.
+// One transfer after the other, as the simplest program would do it, but in the same memory as the
+// others use: one small buffer would stay in the processor's cache.
 void transfer_plainly(Bench& bench, OpKind kind) {
   const Descriptor& file = *bench.file.descriptor();
+  const std::int64_t chunk_bytes = bench.chunks[0].size_bytes();
   for (std::int64_t offset = 0; offset < bench.bytes;) {
     const std::int64_t wanted = std::min(bench.block_bytes, bench.bytes - offset);
     const bool direct = file.direct() && wanted % kDirectIoAlignBytes == 0;
     const int fd = direct ? file.direct_fd() : file.fd();
-    const auto bytes = bench.chunks[0].bytes().first(static_cast<std::size_t>(wanted));
+    AlignedBuffer& chunk = bench.chunks[static_cast<std::size_t>(offset / chunk_bytes) % kChunks];
+    const std::int64_t begin = std::min(offset % chunk_bytes, chunk_bytes - wanted);
+    const auto bytes =
+        chunk.bytes().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(wanted));
     const ssize_t moved = kind == OpKind::read ? ::pread(fd, bytes.data(), bytes.size(), offset)
                                                : ::pwrite(fd, bytes.data(), bytes.size(), offset);
     if (moved < 0 && errno == EINTR) continue;
@@ -131,27 +136,32 @@ Rates median(std::vector<Rates> rounds) {
 }
 
 struct Contender {
-  PathRates result;
-  std::optional<OpenedQueue> queue;
+  PathRates result;            // of the plain one: only the rates
+  std::unique_ptr<Ring> ring;  // null: plain, or not available
   std::vector<Rates> rounds;
 };
 
-std::vector<Contender> open_contenders(const ThroughputPlan& plan) {
-  std::vector<Contender> contenders;
-  for (const IoPath path : plan.paths) {
-    Contender& contender = contenders.emplace_back();
-    contender.result.path = path;
-    try {
-      contender.queue = open_queue(plan.options, path);
-      contender.result.path = contender.queue->path;
-    } catch (const IoError& error) {
-      contender.result.unavailable = error.what();
-    } catch (const ConfigError& error) {
-      if (path != IoPath::io_uring) throw;
-      contender.result.unavailable = error.what();
-    }
+Contender open_contender(const Options& options, IoPath path, Logger& logger) {
+  Contender contender{.result = {.path = path}};
+  try {
+    contender.ring = std::make_unique<Ring>(options, logger, path);
+    contender.result.path = contender.ring->path();
+  } catch (const Error& error) {
+    if (path != IoPath::io_uring) throw;
+    contender.result.unavailable = error.what();
   }
-  return contenders;
+  return contender;
+}
+
+void run_round(Bench& bench, Contender& contender) {
+  if (!contender.result.unavailable.empty()) return;
+  contender.rounds.push_back(measure_once(bench, [&](OpKind kind) {
+    if (contender.ring == nullptr) {
+      transfer_plainly(bench, kind);
+    } else {
+      transfer_through(*contender.ring, bench, kind);
+    }
+  }));
 }
 
 }  // namespace
@@ -168,25 +178,20 @@ Throughput measure_throughput(const ThroughputPlan& plan) {
   bench.file.sync();
 
   NullLogger logger;
-  std::vector<Contender> contenders = open_contenders(plan);
-  std::vector<std::optional<Ring>> rings(contenders.size());
-  for (std::size_t i = 0; i < contenders.size(); ++i) {
-    if (contenders[i].queue)
-      rings[i].emplace(plan.options, logger, std::move(*contenders[i].queue));
+  std::vector<Contender> contenders(1);  // the first is the plain one
+  for (const IoPath path : plan.paths) {
+    contenders.push_back(open_contender(plan.options, path, logger));
   }
-  std::vector<Rates> plain;
+  // Another one begins each round: disks in the cloud lend speed to whoever comes after a pause.
   for (int round = 0; round < plan.rounds; ++round) {
-    plain.push_back(measure_once(bench, [&](OpKind kind) { transfer_plainly(bench, kind); }));
     for (std::size_t i = 0; i < contenders.size(); ++i) {
-      if (!rings[i]) continue;
-      contenders[i].rounds.push_back(
-          measure_once(bench, [&](OpKind kind) { transfer_through(*rings[i], bench, kind); }));
+      run_round(bench, contenders[(i + static_cast<std::size_t>(round)) % contenders.size()]);
     }
   }
-  Throughput measured{.direct = bench.file.direct(), .plain = median(plain)};
-  for (Contender& contender : contenders) {
-    if (!contender.rounds.empty()) contender.result.rates = median(contender.rounds);
-    measured.paths.push_back(std::move(contender.result));
+  Throughput measured{.direct = bench.file.direct(), .plain = median(contenders[0].rounds)};
+  for (std::size_t i = 1; i < contenders.size(); ++i) {
+    if (!contenders[i].rounds.empty()) contenders[i].result.rates = median(contenders[i].rounds);
+    measured.paths.push_back(std::move(contenders[i].result));
   }
   return measured;
 }

@@ -1,0 +1,45 @@
+#include "capstan/cli/exec_engine.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+
+namespace capstan::cli {
+
+std::filesystem::path engine_path() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) {
+    throw ConfigError({.what = "cannot find this program's own folder: " + error.message(),
+                       .where = "/proc/self/exe",
+                       .fix = "mount /proc"});
+  }
+  return self.parent_path() / "capstan-engine";
+}
+
+std::string engine_fix() {
+  return "build it where a libtorch is: make build, or make build PYTHON=/path/to/python3 "
+         "SETUP=none with a Python that has torch";
+}
+
+void exec_engine(const std::vector<std::string>& args) {
+  const std::string program = engine_path().string();
+  std::vector<char*> argv;
+  argv.push_back(const_cast<char*>(program.c_str()));  // execv takes char*, and changes nothing
+  for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+  argv.push_back(nullptr);
+  std::fflush(nullptr);
+  ::execv(program.c_str(), argv.data());
+  throw ConfigError({.what = fmt::format("cannot start capstan-engine: {}",
+                                         std::generic_category().message(errno)),
+                     .where = program,
+                     .fix = engine_fix()});
+}
+
+}  // namespace capstan::cli
