@@ -1,0 +1,268 @@
+// capstan launch: start any program on N ranks, here or on other hosts.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include "capstan/base/error.h"
+#include "capstan/base/text.h"
+#include "capstan/cli/command.h"
+#include "capstan/launch/agent.h"
+#include "capstan/launch/plan.h"
+#include "capstan/launch/ranks.h"
+#include "capstan/launch/run.h"
+
+namespace capstan::cli {
+namespace {
+
+struct LaunchFlags {
+  launch::Options options;
+  std::string hostfile;
+  std::string env_file;
+  std::string launcher_args;
+  double grace_seconds = 15;
+  bool no_python = false;
+  bool no_local_rank = false;
+  bool no_prefix = false;
+  bool no_ssh = false;
+  bool save_pid = false;
+  bool dry_run = false;
+  bool quiet = false;
+  std::string log_folder;
+};
+
+std::string read_text_file(const std::string& path, const std::string& flag) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf() || in.peek() == std::ifstream::traits_type::eof())) {
+    throw ConfigError({.what = fmt::format("cannot read the file \"{}\"", path),
+                       .where = flag,
+                       .fix = "check the path and the read permission"});
+  }
+  return text.str();
+}
+
+// A file with this process's number, for scripts that stop the job later; removed at the end.
+class PidFile {
+ public:
+  PidFile() : path_(std::filesystem::temp_directory_path() / fmt::format("{}.capstan", getpid())) {
+    const int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    const std::string text = fmt::format("{}\n", getpid());
+    const bool written =
+        fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    if (fd >= 0) close(fd);
+    if (!written) {
+      throw IoError({.what = fmt::format("cannot write \"{}\"", path_.string()),
+                     .where = "--save_pid",
+                     .fix = "remove that file, or set TMPDIR to a folder that can be written"});
+    }
+  }
+  PidFile(const PidFile&) = delete;
+  PidFile& operator=(const PidFile&) = delete;
+  ~PidFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void add_place_flags(CLI::App& command, LaunchFlags& flags) {
+  launch::Options& options = flags.options;
+  command.add_option("-n,--num_gpus,--num_accelerators", options.ranks_per_host,
+                     "Ranks per host (default: one per GPU, one where there is none)");
+  command.add_option("--num_nodes", options.host_count, "Use only the first N hosts");
+  command.add_option("-H,--hostfile", flags.hostfile,
+                     "Lines \"host slots=N\" (default: /job/hostfile if it is there)");
+  command.add_option("-i,--include", options.include,
+                     "Hosts and slots to use: host1@host2:0,2 (no slots: the whole host)");
+  command.add_option("-e,--exclude", options.exclude, "Hosts and slots to leave out");
+  command.add_option("--master_addr", options.master_addr, "Where rank 0 listens");
+  command.add_option("--master_port", options.master_port, "Its port (default: a free one)");
+  const std::map<std::string, launch::Launcher> launchers = {
+      {"auto", launch::Launcher::automatic}, {"local", launch::Launcher::local},
+      {"ssh", launch::Launcher::ssh},        {"slurm", launch::Launcher::slurm},
+      {"mpi", launch::Launcher::mpi},        {"openmpi", launch::Launcher::mpi},
+      {"pdsh", launch::Launcher::ssh}};
+  command
+      .add_option("--launcher", options.launcher,
+                  "What starts the ranks: auto, local, ssh, slurm, mpi")
+      ->transform(CLI::Transformer(launchers, CLI::ignore_case).description(""))
+      ->type_name("NAME");
+  command.add_option("--launcher_args", flags.launcher_args,
+                     "Further words for ssh, srun or mpirun, in one quoted text");
+  command.add_option("--ssh_port", options.ssh_port, "Port of the ssh servers");
+  command.add_option("--node_rank", options.node_rank, "This host's number, with --no_ssh");
+  command.add_flag("--no_ssh", flags.no_ssh, "Start only this host's ranks; see --node_rank");
+}
+
+void add_rank_flags(CLI::App& command, LaunchFlags& flags) {
+  launch::Options& options = flags.options;
+  command.add_flag("--module", options.program.module, "Run a Python module instead of a script");
+  command.add_flag("--no_python", flags.no_python, "Run a program that is not Python");
+  command.add_flag("--no_local_rank", flags.no_local_rank,
+                   "Do not insert --local_rank=N before the script's arguments");
+  command.add_flag("--bind_cores_to_rank", options.bind_cores, "Give each rank cores of its own");
+  command.add_option("--bind_core_list", options.core_list, "The cores to give out: 0,2-4,6");
+  command.add_option("--env-file,--env_file", flags.env_file, "Lines NAME=VALUE for every rank");
+  command.add_option("--grace", flags.grace_seconds,
+                     "Seconds between asking a rank to stop and killing it (default: 15)");
+  command.add_flag("--save_pid", flags.save_pid, "Write a file with the launcher's process number");
+  command.add_option("--enable_each_rank_log", flags.log_folder,
+                     "Also write one log file per rank into this folder");
+  command.add_flag("--no_prefix", flags.no_prefix, "Do not write [rank N] before each line");
+  command.add_flag("--dry-run,--dry_run", flags.dry_run, "Show what would be started, and stop");
+  command.add_flag("-q,--quiet", flags.quiet, "Only the ranks speak, and errors");
+  command.footer("Everything after the script or program is passed to it as it is.");
+}
+
+// Flags of other launchers that mean something we do differently: said by name, never ignored.
+std::string fix_for_unknown_flag(const std::string& flag, const CLI::App& command) {
+  if (flag.starts_with("--autotuning")) return "use capstan tune, which runs trials by itself";
+  if (flag.starts_with("--elastic") || flag.ends_with("elastic_nodes")) {
+    return "elastic jobs are not available yet; start with a fixed number of ranks";
+  }
+  if (flag.starts_with("--nproc")) return "the number of ranks per host is -n N";
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const std::string near = nearest_name(flag.substr(0, flag.find('=')), known);
+  if (!near.empty()) return fmt::format("did you mean {}?", near);
+  return "see capstan launch --help; a program's own flags come after its name";
+}
+
+void take_program(const std::vector<std::string>& words, const CLI::App& command,
+                  launch::Program& program) {
+  program.words = words;
+  if (words.empty() || !words.front().starts_with("-")) return;
+  throw ConfigError({.what = fmt::format("capstan launch has no flag {}", words.front()),
+                     .where = "capstan launch",
+                     .fix = fix_for_unknown_flag(words.front(), command)});
+}
+
+std::chrono::milliseconds to_grace(double seconds) {
+  constexpr double kMaxSeconds = 86400;
+  if (!(seconds >= 0 && seconds <= kMaxSeconds)) {
+    throw ConfigError({.what = fmt::format("the grace time is {} seconds", seconds),
+                       .where = "--grace",
+                       .fix = "use 0 to 86400"});
+  }
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+void complete_options(LaunchFlags& flags) {
+  launch::Options& options = flags.options;
+  options.program.python = !flags.no_python;
+  options.program.local_rank_argument = !flags.no_local_rank;
+  options.grace = to_grace(flags.grace_seconds);
+  options.launcher_args = launch::shell_split(flags.launcher_args, "--launcher_args");
+  if (flags.no_ssh != (options.node_rank >= 0)) {
+    throw ConfigError({.what = "--no_ssh and --node_rank are used together",
+                       .where = flags.no_ssh ? "--no_ssh" : "--node_rank",
+                       .fix = "give both: every host runs the same command with its own number"});
+  }
+  const std::string usual_hostfile = "/job/hostfile";
+  if (flags.hostfile.empty() && std::filesystem::exists(usual_hostfile)) {
+    flags.hostfile = usual_hostfile;
+  }
+  if (!flags.hostfile.empty()) {
+    options.hosts =
+        launch::parse_hostfile(read_text_file(flags.hostfile, "--hostfile"), flags.hostfile);
+  }
+  if (!flags.env_file.empty()) {
+    options.extra_env =
+        launch::parse_env_file(read_text_file(flags.env_file, "--env-file"), flags.env_file);
+  }
+}
+
+int run_launch(LaunchFlags& flags) {
+  complete_options(flags);
+  const launch::Machine machine = launch::this_machine();
+  const launch::Plan plan = launch::make_plan(flags.options, machine);
+  if (flags.dry_run) {
+    std::fputs(launch::describe(plan, machine.env).c_str(), stdout);
+    return 0;
+  }
+  const bool one_by_default = flags.options.ranks_per_host < 0 && flags.options.hosts.empty() &&
+                              machine.devices.empty() && plan.world_size() == 1;
+  if (one_by_default && !flags.quiet) {
+    std::fputs("capstan: this machine shows no GPU; starting one rank (-n N starts N)\n", stderr);
+  }
+  std::unique_ptr<PidFile> pid_file;
+  if (flags.save_pid) {
+    pid_file = std::make_unique<PidFile>();
+    std::fprintf(stderr, "capstan: process %d, written to %s\n", getpid(),
+                 pid_file->path().c_str());
+  }
+  launch::RunOptions run_options;
+  run_options.prefix = !flags.no_prefix;
+  run_options.log_folder = flags.log_folder;
+  return launch::run(plan, run_options).exit_code;
+}
+
+// The standard descriptors must be there: else a pipe to a rank would take the number of one.
+void open_missing_standard_files() {
+  for (int fd = 0; fd < 3; ++fd) {
+    if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) < 0) return;
+  }
+}
+
+}  // namespace
+
+void add_launch_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("launch", "Start a program on N ranks, here or elsewhere");
+  const auto flags = std::make_shared<LaunchFlags>();
+  add_place_flags(*command, *flags);
+  add_rank_flags(*command, *flags);
+  command->prefix_command();
+  command->callback([command, flags, &exit_code] {
+    open_missing_standard_files();
+    take_program(command->remaining(), *command, flags->options.program);
+    exit_code = run_launch(*flags);
+  });
+}
+
+void add_launch_agent_command(CLI::App& app, int& exit_code) {
+  struct AgentFlags {
+    launch::AgentOptions options;
+    std::string pool;
+    double grace_seconds = 15;
+    bool no_python = false;
+    bool no_local_rank = false;
+  };
+  CLI::App* command = app.add_subcommand("launch-agent", "Started by capstan launch on each host");
+  command->group("");  // not for people: left out of the help
+  const auto flags = std::make_shared<AgentFlags>();
+  launch::AgentOptions& options = flags->options;
+  command->add_option("--pool", flags->pool)->required();
+  command->add_flag("--devices", options.slots_are_devices);
+  command->add_option("--node_rank", options.node_rank);
+  command->add_flag("--no_python", flags->no_python);
+  command->add_flag("--module", options.program.module);
+  command->add_flag("--no_local_rank", flags->no_local_rank);
+  command->add_flag("--bind_cores_to_rank", options.binding.bind);
+  command->add_option("--bind_core_list", options.binding.core_list);
+  command->add_option("--grace", flags->grace_seconds);
+  command->prefix_command();
+  command->callback([command, flags, &exit_code] {
+    launch::AgentOptions& agent = flags->options;
+    take_program(command->remaining(), *command, agent.program);
+    agent.command = std::exchange(agent.program.words, {});
+    agent.program.python = !flags->no_python;
+    agent.program.local_rank_argument = !flags->no_local_rank;
+    agent.pool = launch::parse_pool(flags->pool);
+    agent.grace = to_grace(flags->grace_seconds);
+    exit_code = launch::run_agent(agent);
+  });
+}
+
+}  // namespace capstan::cli
