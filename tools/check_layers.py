@@ -107,9 +107,15 @@ def cmake_depends(text):
 
 
 def check_cmake(table, name, text):
+    owner = owner_of(name)
     for folder, depends, linked in cmake_depends(text):
+        if owner not in table or not (folder == owner or folder.startswith(f"{owner}_")):
+            yield f"{name}: capstan_folder({folder}) is not in a folder of that name with a row in tools/layers.txt"
+            continue
         for target in sorted(depends | (linked & set(table))):
-            if not may_include(table, folder, f"{target}/") and not may_include(table, folder, f"{target}/options.h"):
+            if target.startswith(f"{owner}_"):
+                continue  # a part of the same folder, say comm_nccl of comm
+            if not may_include(table, owner, f"{target}/") and not may_include(table, owner, f"{target}/options.h"):
                 yield f"{name}: capstan_folder({folder}) links '{target}', which tools/layers.txt does not allow"
 
 

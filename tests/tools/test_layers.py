@@ -65,6 +65,15 @@ def test_a_forbidden_link_is_named(tmp_path):
                      "which tools/layers.txt does not allow"]
 
 
+def test_a_part_of_a_folder_has_the_rights_of_the_folder(tmp_path):
+    good = "capstan_folder(json_fast DEPENDS base json)\ncapstan_folder(json DEPENDS base json_fast)\n"
+    assert problems(tmp_path, {"capstan/json/CMakeLists.txt": good}) == []
+    bad = problems(tmp_path, {"capstan/json/CMakeLists.txt": "capstan_folder(json_fast DEPENDS shard)\n"})
+    assert len(bad) == 1 and "links 'shard'" in bad[0]
+    strange = problems(tmp_path, {"capstan/json/CMakeLists.txt": "capstan_folder(shard DEPENDS base)\n"})
+    assert len(strange) == 1 and "not in a folder of that name" in strange[0]
+
+
 def test_a_forbidden_private_link_is_named(tmp_path):
     found = problems(tmp_path, {"capstan/json/CMakeLists.txt": "capstan_folder(json PRIVATE capstan::shard)\n"})
     assert len(found) == 1 and "links 'shard'" in found[0]
