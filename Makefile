@@ -3,7 +3,7 @@
 #   SETUP=none      install nothing: PYTHON itself must have torch (a cluster, a container, no network)
 #   CUDA=wheels     take the CUDA compiler from wheels; CUDA=OFF leaves CUDA out
 #   FOLDER=comm     for `make test`: only the tests of this folder
-#   ARGS="..."      more arguments for `capstan train`
+#   ARGS="..."      more arguments for `capstan train`, or for tools/campaign.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -73,7 +73,7 @@ bench:
 .PHONY: campaign
 campaign:
 	$(call prepare,build test)
-	@$(BUILD_PYTHON) tools/campaign.py --python $(BUILD_PYTHON)
+	@$(BUILD_PYTHON) tools/campaign.py --python $(BUILD_PYTHON) $(ARGS)
 
 .PHONY: lint
 lint:

@@ -1,79 +1,94 @@
 #!/usr/bin/env python3
-"""The long counts that `make test` runs a tenth of, and the sanitizers; results go to docs/campaigns.md with their date.
+"""The long counts that `make test` runs a tenth of or less; each result goes to docs/campaigns.md with its date.
 
-    tools/campaign.py --python PYTHON [--only asan …]
-
-Tests read CAPSTAN_CAMPAIGN (absent: the share of `make test`; 1: the full count).
+    tools/campaign.py --python PYTHON [--only fuzz …]
 """
 
 import argparse
 import datetime
 import os
 import platform
-import re
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "docs" / "campaigns.md"
 HEADER = """# Campaigns
 
-Long runs of `make campaign`, newest last. `make test` runs a tenth of each count.
+Long runs of `make campaign`, newest last; the last line that each printed.
 
 | date (UTC) | commit | machine | campaign | result | minutes |
 |---|---|---|---|---|---:|
 """
-# name -> (preset, definitions, what it is). Without libtorch, which is not instrumented, for the sanitizers.
+# libtorch is not instrumented: the sanitizer trees are built without it.
 NO_TORCH = ["-D", "CAPSTAN_TORCH=OFF", "-D", "CAPSTAN_CUDA=OFF"]
+
+
+@dataclass
+class Campaign:
+    what: str
+    preset: str
+    program: list = field(default_factory=list)   # in the build's bin/, with arguments
+    tests: list = field(default_factory=list)     # or: arguments of tools/run_tests.py
+
+
 CAMPAIGNS = {
-    "full": ("release", [], "full counts, every test"),
-    "asan": ("asan", NO_TORCH, "full counts under address and undefined-behaviour sanitizers"),
-    "tsan": ("tsan", NO_TORCH, "full counts under the thread sanitizer"),
+    "fuzz": Campaign("1,000,000 mutated configurations under asan and ubsan", "asan", program=["config_fuzz", "1000000"]),
+    "kills": Campaign("killed and stopped ranks: tests of comm, ten times", "release",
+                      tests=["--folder", "comm", "--repeat", "10"]),
+    "launch": Campaign("real launchers and failing ranks: tests of launch, ten times", "release",
+                       tests=["--folder", "launch", "--repeat", "10"]),
+    "faults": Campaign("file faults under asan and ubsan: tests of io, ten times", "asan",
+                       tests=["--programs-only", "--folder", "io", "--repeat", "10"]),
+    "asan": Campaign("every test without libtorch under asan and ubsan", "asan", tests=["--programs-only"]),
+    "tsan": Campaign("every test without libtorch under tsan", "tsan", tests=["--programs-only"]),
 }
 
 
-def run_campaign(name, python):
+def run_campaign(campaign, python):
     """Builds and runs one campaign; returns (exit code, last line, minutes)."""
-    preset, definitions, _ = CAMPAIGNS[name]
-    tree = ROOT / "build" / preset
-    built = subprocess.run([python, str(ROOT / "tools/build.py"), "--python", python, "--preset", preset, *definitions])
+    tree = ROOT / "build" / campaign.preset
+    built = subprocess.run([python, str(ROOT / "tools/build.py"), "--python", python, "--preset", campaign.preset,
+                            *([] if campaign.preset == "release" else NO_TORCH)])
     if built.returncode != 0:
         return built.returncode, "did not build", 0.0
-    started = time.monotonic()
-    command = [python, str(ROOT / "tools/run_tests.py"), "--python", python, "--build", str(tree),
-               "--timeout", "14400"] + ([] if preset == "release" else ["--programs-only"])
-    process = subprocess.Popen(command, env=dict(os.environ, CAPSTAN_CAMPAIGN="1"), stdout=subprocess.PIPE, text=True)
-    last = ""
+    if campaign.program:
+        command = [str(tree / "bin" / campaign.program[0]), *campaign.program[1:]]
+    else:
+        command = [python, str(ROOT / "tools/run_tests.py"), "--python", python, "--build", str(tree), *campaign.tests]
+    started, last = time.monotonic(), ""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     for line in process.stdout:
         print(line, end="", flush=True)
         last = line.strip() or last
-    return process.wait(), last, (time.monotonic() - started) / 60
+    code = process.wait()
+    return code, last if code == 0 else f"exit code {code}: {last}", (time.monotonic() - started) / 60
 
 
-def record(name, result, minutes):
+def record(campaign, result, minutes):
     if not RECORD.exists():
         RECORD.write_text(HEADER)
     commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], stdout=subprocess.PIPE,
                             text=True).stdout.strip()
-    cores = len(os.sched_getaffinity(0))
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M")
+    machine = f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
     with open(RECORD, "a") as out:
-        out.write(f"| {now} | {commit} | {platform.machine()}, {cores} cores | {CAMPAIGNS[name][2]} | {result} "
-                  f"| {minutes:.1f} |\n")
+        out.write(f"| {now} | {commit} | {machine} | {campaign.what} | {result} | {minutes:.1f} |\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", required=True)
-    parser.add_argument("--only", action="append", choices=sorted(CAMPAIGNS), default=[])
+    parser.add_argument("--only", action="append", choices=list(CAMPAIGNS), default=[])
     options = parser.parse_args()
     worst = 0
     for name in options.only or list(CAMPAIGNS):
-        code, last, minutes = run_campaign(name, options.python)
-        result = last if re.fullmatch(r"\d+ passed, \d+ failed, \d+ skipped|did not build", last) else f"broke: {last}"
-        record(name, result, minutes)
+        print(f"== {name}: {CAMPAIGNS[name].what}", flush=True)
+        code, result, minutes = run_campaign(CAMPAIGNS[name], options.python)
+        record(CAMPAIGNS[name], result, minutes)
         worst = worst or code
     return worst
 

@@ -193,6 +193,7 @@ def main():
     parser.add_argument("--also", type=Path, action="append", default=[], help="tree of which only programs are run")
     parser.add_argument("--programs-only", action="store_true", help="no pytest")
     parser.add_argument("--folder", default="", help="only the tests of this folder")
+    parser.add_argument("--repeat", type=int, default=1, help="how often everything is run")
     parser.add_argument("--timeout", type=int, default=900, help="seconds for one program")
     options = parser.parse_args()
     build = options.build.resolve()
@@ -204,7 +205,7 @@ def main():
     if not options.programs_only:
         jobs += pytest_jobs(build, options.folder, options.python, out)
     outcomes = []
-    for job in jobs:
+    for job in jobs * options.repeat:
         outcome = run_job(job, options.timeout)
         show(job, outcome)
         outcomes.append((job, outcome))
