@@ -55,7 +55,6 @@ std::vector<std::string> agent_command(const Options& options, const Machine& ma
   if (options.bind_cores) words.emplace_back("--bind_cores_to_rank");
   if (!options.core_list.empty()) append(words, {"--bind_core_list", options.core_list});
   append(words, {"--grace", fmt::format("{}", options.grace.count() / 1000.0)});
-  words.emplace_back("--");
   append(words, call.command);
   return words;
 }
