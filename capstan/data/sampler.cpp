@@ -1,0 +1,43 @@
+#include "capstan/data/sampler.h"
+
+#include <string>
+
+#include "capstan/base/error.h"
+#include "capstan/data/permutation.h"
+
+namespace capstan::data {
+
+Sampler::Sampler(std::int64_t samples, RankOf ranks, const Options& options)
+    : samples_(samples), ranks_(ranks), options_(options) {
+  if (samples <= 0) {
+    throw ConfigError({.what = "there are no samples to train on",
+                       .where = "the training data",
+                       .fix = "give more text, or shorter sequences"});
+  }
+}
+
+std::vector<std::int64_t> Sampler::next(std::int64_t count) {
+  const std::int64_t all_ranks = count * ranks_.world_size;
+  const std::int64_t left = samples_ - position_ % samples_;
+  if (options_.drop_last && left < all_ranks) {
+    if (all_ranks > samples_) {
+      throw ConfigError({.what = "an epoch has " + std::to_string(samples_) +
+                                 " samples, a batch of all ranks " + std::to_string(all_ranks),
+                         .where = "the training data, with drop_last",
+                         .fix = "give more text, a smaller batch, or leave drop_last off"});
+    }
+    position_ += left;
+  }
+  std::vector<std::int64_t> mine;
+  const std::int64_t begin = position_ + count * ranks_.rank;
+  for (std::int64_t i = begin; i < begin + count; ++i) {
+    const auto epoch = static_cast<std::uint64_t>(i / samples_);
+    // A large odd stride, so that epoch 1 of one seed is not epoch 0 of the next seed.
+    const std::uint64_t seed = options_.seed + epoch * 0x9e3779b97f4a7c15ULL;
+    mine.push_back(Permutation(samples_, seed)(i % samples_));
+  }
+  position_ += all_ranks;
+  return mine;
+}
+
+}  // namespace capstan::data
