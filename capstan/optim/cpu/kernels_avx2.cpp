@@ -1,4 +1,4 @@
-#include "capstan/optim/cpu/loops.h"
+#include "capstan/optim/cpu/make_kernel_table.h"
 #include "capstan/optim/cpu/vec_avx2.h"
 #include "capstan/optim/cpu/vec_scalar.h"
 

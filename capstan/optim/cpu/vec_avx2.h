@@ -13,7 +13,10 @@ struct Avx2Vec {
 
   // Explicit, because GCC forgets it on some paths, and dirty upper halves slow down every SSE
   // instruction of this thread from then on (measured: scalar code seven times slower).
-  static void leave() { _mm256_zeroupper(); }
+  static void leave() {
+    _mm_sfence();
+    _mm256_zeroupper();
+  }
 
   static Avx2Vec splat(float x) { return {_mm256_set1_ps(x)}; }
   static Avx2Vec load(const float* at) { return {_mm256_loadu_ps(at)}; }
@@ -24,20 +27,11 @@ struct Avx2Vec {
   static Avx2Vec load_fp16(const std::uint16_t* at) { return {_mm256_cvtph_ps(load_halves(at))}; }
 
   void store(float* at) const { _mm256_storeu_ps(at, value); }
-  void store_bf16(std::uint16_t* at) const {
-    const __m256i bits = _mm256_castps_si256(value);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
-    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
-    const __m256i wide = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), is_nan);
-    // packus works within each 128-bit half: quarters 0 and 2 hold the result.
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(wide, wide), 0x08);
-    store_halves(at, _mm256_castsi256_si128(packed));
-  }
-  void store_fp16(std::uint16_t* at) const {
-    store_halves(at, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
-  }
+  void store_bf16(std::uint16_t* at) const { _mm_storeu_si128(halves(at), to_bf16()); }
+  void store_fp16(std::uint16_t* at) const { _mm_storeu_si128(halves(at), to_fp16()); }
+  // Past the caches; `at` is a multiple of the vector's bytes. leave() makes them visible.
+  void stream_bf16(std::uint16_t* at) const { _mm_stream_si128(halves(at), to_bf16()); }
+  void stream_fp16(std::uint16_t* at) const { _mm_stream_si128(halves(at), to_fp16()); }
 
   friend Avx2Vec operator+(Avx2Vec a, Avx2Vec b) { return {_mm256_add_ps(a.value, b.value)}; }
   friend Avx2Vec operator-(Avx2Vec a, Avx2Vec b) { return {_mm256_sub_ps(a.value, b.value)}; }
@@ -72,12 +66,23 @@ struct Avx2Vec {
   };
 
  private:
+  __m128i to_bf16() const {
+    const __m256i bits = _mm256_castps_si256(value);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+    const __m256i wide = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), is_nan);
+    // packus works within each 128-bit half: quarters 0 and 2 hold the result.
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(wide, wide), 0x08);
+    return _mm256_castsi256_si128(packed);
+  }
+  __m128i to_fp16() const { return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT); }
+
   static __m128i load_halves(const std::uint16_t* at) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
   }
-  static void store_halves(std::uint16_t* at, __m128i halves) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), halves);
-  }
+  static __m128i* halves(std::uint16_t* at) { return reinterpret_cast<__m128i*>(at); }
 };
 
 }  // namespace capstan::optim

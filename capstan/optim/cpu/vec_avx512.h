@@ -12,7 +12,10 @@ struct Avx512Vec {
   static constexpr int kWidth = 16;
   __m512 value;
 
-  static void leave() { _mm256_zeroupper(); }  // see Avx2Vec
+  static void leave() {  // see Avx2Vec
+    _mm_sfence();
+    _mm256_zeroupper();
+  }
 
   static Avx512Vec splat(float x) { return {_mm512_set1_ps(x)}; }
   static Avx512Vec load(const float* at) { return {_mm512_loadu_ps(at)}; }
@@ -23,18 +26,10 @@ struct Avx512Vec {
   static Avx512Vec load_fp16(const std::uint16_t* at) { return {_mm512_cvtph_ps(load_halves(at))}; }
 
   void store(float* at) const { _mm512_storeu_ps(at, value); }
-  void store_bf16(std::uint16_t* at) const {
-    const __m512i bits = _mm512_castps_si512(value);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
-    const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    const __m512i wide = _mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc0));
-    store_halves(at, _mm512_cvtepi32_epi16(wide));
-  }
-  void store_fp16(std::uint16_t* at) const {
-    store_halves(at, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
-  }
+  void store_bf16(std::uint16_t* at) const { _mm256_storeu_si256(halves(at), to_bf16()); }
+  void store_fp16(std::uint16_t* at) const { _mm256_storeu_si256(halves(at), to_fp16()); }
+  void stream_bf16(std::uint16_t* at) const { _mm256_stream_si256(halves(at), to_bf16()); }
+  void stream_fp16(std::uint16_t* at) const { _mm256_stream_si256(halves(at), to_fp16()); }
 
   friend Avx512Vec operator+(Avx512Vec a, Avx512Vec b) { return {_mm512_add_ps(a.value, b.value)}; }
   friend Avx512Vec operator-(Avx512Vec a, Avx512Vec b) { return {_mm512_sub_ps(a.value, b.value)}; }
@@ -70,12 +65,21 @@ struct Avx512Vec {
   };
 
  private:
+  __m256i to_bf16() const {
+    const __m512i bits = _mm512_castps_si512(value);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    const __m512i wide = _mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc0));
+    return _mm512_cvtepi32_epi16(wide);
+  }
+  __m256i to_fp16() const { return _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT); }
+
   static __m256i load_halves(const std::uint16_t* at) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
   }
-  static void store_halves(std::uint16_t* at, __m256i halves) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), halves);
-  }
+  static __m256i* halves(std::uint16_t* at) { return reinterpret_cast<__m256i*>(at); }
 };
 
 }  // namespace capstan::optim

@@ -29,6 +29,8 @@ struct ScalarVec {
   void store(float* at) const { *at = value; }
   void store_bf16(std::uint16_t* at) const;
   void store_fp16(std::uint16_t* at) const;
+  void stream_bf16(std::uint16_t* at) const { store_bf16(at); }
+  void stream_fp16(std::uint16_t* at) const { store_fp16(at); }
 
   friend ScalarVec operator+(ScalarVec a, ScalarVec b) { return {a.value + b.value}; }
   friend ScalarVec operator-(ScalarVec a, ScalarVec b) { return {a.value - b.value}; }
