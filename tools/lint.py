@@ -90,9 +90,18 @@ def compile_entries(build, paths):
     return entries
 
 
-def tidy_one(tool, build, name):
+def compiler_folder(entry):
+    """Where the compiler of this entry keeps its headers; clang by itself takes the newest it finds, whole or not."""
+    words = (entry.get("command") or " ".join(entry["arguments"])).split()
+    compiler = next(word for word in words if "ccache" not in os.path.basename(word))
+    found = subprocess.run([compiler, "-print-libgcc-file-name"], stdout=subprocess.PIPE, text=True).stdout.strip()
+    return os.path.dirname(found)
+
+
+def tidy_one(tool, build, name, gcc):
     # GCC's own flags in the compile command mean nothing to clang.
-    done = subprocess.run([tool, "--quiet", "-p", str(build), "--extra-arg=-Wno-unknown-warning-option",
+    done = subprocess.run([tool, "--quiet", "-p", str(build), f"--extra-arg=--gcc-install-dir={gcc}",
+                           "--extra-arg=-Wno-unknown-warning-option",
                            "--extra-arg=-Wno-ignored-optimization-argument", name], cwd=ROOT,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     noise = re.compile(r"^\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter")
@@ -110,9 +119,9 @@ def check_tidy(tool, version, build, paths):
         if not mark.exists():
             todo.append((name, mark))
     print(f"clang-tidy: {len(entries) - len(todo)} files unchanged, {len(todo)} to check", flush=True)
-    bad = 0
+    bad, gcc = 0, compiler_folder(next(iter(entries.values()))) if entries else ""
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        futures = {pool.submit(tidy_one, tool, build, name): (name, mark) for name, mark in todo}
+        futures = {pool.submit(tidy_one, tool, build, name, gcc): (name, mark) for name, mark in todo}
         for future in concurrent.futures.as_completed(futures):
             name, mark = futures[future]
             code, text = future.result()

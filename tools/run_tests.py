@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+REASON_LINES = 12  # of one failed test's message in the summary
 TAIL_LINES = 60  # of a failed program's output, on the terminal; the whole of it is in the log
 
 
@@ -123,7 +124,8 @@ def read_results(job, outcome):
         problems = [e for e in case if e.tag in ("failure", "error")]
         skip = case.find("skipped")
         if problems:
-            outcome.failed.append((name, (problems[0].get("message") or "").strip().splitlines()[:1]))
+            text = problems[0].get("message") or problems[0].text or ""
+            outcome.failed.append((name, text.strip().splitlines()[:REASON_LINES]))
         elif skip is not None or case.get("result") == "skipped":
             reason = skip_reason(skip) if skip is not None else ""
             if reason:
@@ -137,7 +139,11 @@ def read_results(job, outcome):
 def run_job(job, timeout):
     started = time.monotonic()
     outcome = Outcome()
-    code = execute(job, timeout)
+    try:
+        code = execute(job, timeout)
+    except OSError as error:
+        outcome.failed.append((job.name, [f"could not be started: {error}"]))
+        return outcome
     outcome.seconds = time.monotonic() - started
     try:
         read_results(job, outcome)
@@ -177,7 +183,7 @@ def summarize(outcomes):
     if failed:
         print(f"\nFailed ({len(failed)}):")
         for name, reason in failed:
-            print(f"  {name}" + (f"\n      {reason[0]}" if reason else ""))
+            print("\n      ".join([f"  {name}", *reason]))
     print("\nSlowest:")
     for job, o in sorted(outcomes, key=lambda item: -item[1].seconds)[:8]:
         print(f"  {o.seconds:7.1f} s  {job.name}")

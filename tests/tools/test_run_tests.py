@@ -80,6 +80,13 @@ def test_a_hang_is_stopped_with_all_it_started(run, tmp_path):
     assert not status.exists() or status.read_text().split(") ")[1][0] == "Z"
 
 
+def test_a_program_that_was_not_built_is_a_failure(run, tmp_path):
+    code, output = run({"a_test": program(GOOD), "b_test": "", "c_test": program(GOOD)})
+    assert code != 0
+    assert last_line(output) == "2 passed, 1 failed, 0 skipped"
+    assert "could not be started" in output
+
+
 def test_a_program_without_tests_is_a_failure(run):
     code, output = run({"a_test": program("")})
     assert code != 0 and "ran no test" in output
