@@ -19,8 +19,14 @@ at::Tensor BufferPool::take(const at::Tensor& like, std::int64_t elems) {
       free_.erase(found);
       return buffer;
     }
+    ++made_;
   }
   return at::empty({elems}, like.options().requires_grad(false));
+}
+
+std::int64_t BufferPool::made() const {
+  const std::lock_guard lock(mutex_);
+  return made_;
 }
 
 void BufferPool::give_back(at::Tensor buffer) {

@@ -1,6 +1,7 @@
 // Receive buffers that come back: after the first step no collective allocates.
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -15,10 +16,12 @@ class BufferPool {
   // 1-D, `elems` of `like`'s dtype on its device. Contents are whatever was there.
   at::Tensor take(const at::Tensor& like, std::int64_t elems);
   void give_back(at::Tensor buffer);
+  std::int64_t made() const;
 
  private:
-  std::mutex mutex_;  // guards free_
+  mutable std::mutex mutex_;  // guards the rest
   std::vector<at::Tensor> free_;
+  std::int64_t made_ = 0;
 };
 
 }  // namespace capstan::comm

@@ -103,6 +103,13 @@ std::string Group::recent_operations() const {
   return state_->recorder.text(FlightRecorder::Clock::now());
 }
 
+std::int64_t Group::buffers_made() const { return state_->buffers.made(); }
+
+bool Group::failed() const {
+  const std::lock_guard lock(state_->mutex);
+  return !state_->failure.empty();
+}
+
 int Group::close() {
   std::vector<std::unique_ptr<InFlight>> dropped;
   {

@@ -79,9 +79,13 @@ class Group {
 
   Counters counters() const;
   void reset_counters();
+  // How many receive buffers were allocated so far; constant once the first step is over.
+  std::int64_t buffers_made() const;
   // This rank's last operations, oldest first, one per line.
   std::string recent_operations() const;
 
+  // True after a CommError or an abort: only close() and the destructor make sense then.
+  bool failed() const;
   // Waits for operations whose handles were dropped; afterwards the group takes no more. Returns
   // how many there were: each is a bug of the caller.
   int close();

@@ -1,3 +1,4 @@
+#include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
 #include "capstan/comm/group_check.h"
@@ -7,18 +8,30 @@
 namespace capstan::comm {
 namespace {
 
-// What the local sum reads: each rank's copy of our part, in rank order.
-std::vector<at::Tensor> pieces_of(const GroupState& group, const at::Tensor& received,
-                                  const at::Tensor& whole) {
-  const std::int64_t part = received.numel() / group.size;
-  std::vector<at::Tensor> pieces;
-  pieces.reserve(group.size);
-  for (int rank = 0; rank < group.size; ++rank) {
-    // Our own backends leave out this rank's own part.
-    const bool own_part = group.own != nullptr && rank == group.rank;
-    pieces.push_back((own_part ? whole : received).narrow(0, rank * part, part));
+// The local half of a reduce-scatter: each rank's copy of our part, added in rank order.
+void sum_parts(const GroupState& group, at::Tensor& mine, const at::Tensor& received,
+               const at::Tensor& whole, bool accumulate) {
+  const std::int64_t part = mine.numel();
+  // Our own backends leave out this rank's own part.
+  const auto source = [&](int rank) -> const at::Tensor& {
+    return group.own != nullptr && rank == group.rank ? whole : received;
+  };
+  if (!mine.is_cpu()) {
+    std::vector<at::Tensor> parts;
+    for (int rank = 0; rank < group.size; ++rank) {
+      parts.push_back(source(rank).narrow(0, rank * part, part));
+    }
+    sum_in_rank_order(mine, parts, accumulate);
+    return;
   }
-  return pieces;
+  const auto part_bytes = part * static_cast<std::int64_t>(whole.element_size());
+  c10::SmallVector<const void*, 16> parts;
+  for (int rank = 0; rank < group.size; ++rank) {
+    parts.push_back(static_cast<const std::byte*>(source(rank).const_data_ptr()) +
+                    rank * part_bytes);
+  }
+  sum_in_rank_order(mine.mutable_data_ptr(), mine.scalar_type(), {parts.data(), parts.size()},
+                    whole.scalar_type(), part, accumulate);
 }
 
 // Sends each rank its part of `whole`; our part arrives from everybody in `received`.
@@ -56,7 +69,7 @@ PendingOp Group::reduce_scatter(at::Tensor mine, at::Tensor whole, ReduceOptions
   at::Tensor received = state_->buffers.take(whole, whole.numel());
   op.finish = [group = state_.get(), mine, whole, received,
                accumulate = options.accumulate]() mutable {
-    sum_in_rank_order(mine, pieces_of(*group, received, whole), accumulate);
+    sum_parts(*group, mine, received, whole, accumulate);
     group->buffers.give_back(std::move(received));
   };
   return state_->run(std::move(op), [&] { return exchange(*state_, received, whole); });
@@ -105,7 +118,7 @@ PendingOp Group::all_reduce_in_shards(InFlight op, at::Tensor tensor) {
   at::Tensor received = state_->buffers.take(tensor, part * size());
   op.second = [group = state_.get(), whole, received, part]() mutable {
     at::Tensor mine = whole.narrow(0, group->rank * part, part);
-    sum_in_rank_order(mine, pieces_of(*group, received, whole), /*accumulate=*/false);
+    sum_parts(*group, mine, received, whole, /*accumulate=*/false);
     group->buffers.give_back(std::move(received));
     return group->backend->_allgather_base(whole, mine);
   };

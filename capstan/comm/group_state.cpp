@@ -28,7 +28,12 @@ GroupState::GroupState(c10::intrusive_ptr<c10d::Backend> backend_in, GroupOption
       own(dynamic_cast<OwnBackend*>(backend.get())),
       options(std::move(options_in)),
       rank(backend->getRank()),
-      size(backend->getSize()) {}
+      size(backend->getSize()) {
+  if (own == nullptr && options.side_channel != nullptr) {
+    watch.emplace(options.side_channel, Watch::Place{rank, size},
+                  [this](const std::string& reason) { abort(reason); });
+  }
+}
 
 PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
   auto held = std::make_unique<InFlight>(std::move(op));
@@ -49,6 +54,10 @@ PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
     held->work = start();
   } catch (const std::exception& error) {
     fail(*held, reason_of(error));
+  }
+  const bool to_peer = held->facts.kind == OpKind::send || held->facts.kind == OpKind::recv;
+  if (watch && !to_peer) {
+    watch->add(held->facts, held->work);
   }
   if (held->second) {
     unfinished_chain = held.get();
@@ -102,8 +111,9 @@ void GroupState::wait_for_work(InFlight& op) {
     fail(op, reason_of(error));
   }
   if (!in_time) {
-    std::string why = fmt::format("{} did not finish within {:.1f} s", to_text(op.facts),
-                                  std::chrono::duration<double>(options.timeout).count());
+    std::string why =
+        fmt::format("rank {}: {} did not finish within {:.1f} s", rank, to_text(op.facts),
+                    std::chrono::duration<double>(options.timeout).count());
     if (own != nullptr) {
       const std::string peers = own->explain_stall();
       why += peers.empty() ? "" : "; " + peers;
@@ -116,6 +126,7 @@ void GroupState::fail(const InFlight& op, const std::string& why) {
   std::string text = why;
   {
     const std::lock_guard lock(mutex);
+    if (!failure.empty()) text = failure;  // what came first explains the rest
     text += fmt::format("\nlast operations of rank {} of {} in group '{}':\n{}", rank, size,
                         options.name, recorder.text(Clock::now()));
     text.pop_back();

@@ -15,6 +15,7 @@
 #include "capstan/comm/flight_recorder.h"
 #include "capstan/comm/group.h"
 #include "capstan/comm/own_backend.h"
+#include "capstan/comm/watch.h"
 
 namespace capstan::comm {
 
@@ -69,6 +70,8 @@ struct GroupState {
   std::string failure;  // empty: usable
   bool closed = false;
   std::vector<std::unique_ptr<InFlight>> dropped;
+
+  std::optional<Watch> watch;  // last: its thread ends before what it uses
 };
 
 }  // namespace capstan::comm

@@ -1,48 +1,28 @@
 #include "capstan/comm/group.h"
 
+#include <thread>
+
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "capstan/base/error.h"
+#include "tests/support/comm_cases.h"
 #include "tests/support/run_ranks.h"
 
 namespace capstan::comm {
 namespace {
 
-constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble,
-                                      at::kInt,   at::kLong, at::kByte};
-
-at::Tensor numbers(std::int64_t n, int seed, at::ScalarType dtype) {
-  at::Tensor values = at::arange(n, at::kLong).mul(7 + seed).add(seed * 3).remainder(19);
-  if (at::isFloatingType(dtype)) {
-    return values.to(at::kDouble).div(7).to(dtype);
-  }
-  return values.to(dtype);
-}
-
-// The definition: add in rank order in fp32 (or the wide type), round once.
-at::Tensor sum_over_ranks(int ranks, std::int64_t n, at::ScalarType dtype, at::ScalarType out) {
-  const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;
-  at::Tensor sum = numbers(n, 0, dtype).to(narrow ? at::kFloat : dtype);
-  for (int rank = 1; rank < ranks; ++rank) {
-    sum = sum.add(numbers(n, rank, dtype).to(sum.scalar_type()));
-  }
-  return sum.to(out);
-}
+using testing::HasSubstr;
 
 class GroupOfN : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, GroupOfN, testing::Values(1, 2, 3, 4));
 
-TEST_P(GroupOfN, AllGatherPutsEveryRanksPartInRankOrder) {
-  run_ranks(GetParam(), [](Group& group) {
-    for (const at::ScalarType dtype : kDtypes) {
-      const at::Tensor whole = at::zeros({5 * group.size()}, dtype);
-      group.all_gather(whole, numbers(5, group.rank(), dtype)).wait();
-      for (int rank = 0; rank < group.size(); ++rank) {
-        EXPECT_TRUE(whole.narrow(0, rank * 5, 5).equal(numbers(5, rank, dtype)));
-      }
-    }
-  });
+TEST_P(GroupOfN, GetsEveryCollectiveRightForEveryDtype) {
+  for (const std::int64_t n : {1, 5, 2051, 40'000}) {  // 2051 crosses the block of the local sum
+    run_ranks(GetParam(), [&](Group& group) { check_collectives(group, n); });
+  }
 }
 
 TEST_P(GroupOfN, AllGatherWorksInPlace) {
@@ -57,38 +37,11 @@ TEST_P(GroupOfN, AllGatherWorksInPlace) {
   });
 }
 
-TEST_P(GroupOfN, ReduceScatterAddsInRankOrderForEveryDtype) {
-  run_ranks(GetParam(), [](Group& group) {
-    const std::int64_t part = 2051;  // crosses the block of the local sum
-    for (const at::ScalarType dtype : kDtypes) {
-      const at::Tensor mine = at::zeros({part}, dtype);
-      group.reduce_scatter(mine, numbers(part * group.size(), group.rank(), dtype)).wait();
-      const at::Tensor sum = sum_over_ranks(group.size(), part * group.size(), dtype, dtype);
-      EXPECT_TRUE(mine.equal(sum.narrow(0, group.rank() * part, part))) << dtype_name(dtype);
-    }
-  });
-}
-
-TEST_P(GroupOfN, ReduceScatterOf16BitValuesKeepsTheFp32Sum) {
-  run_ranks(GetParam(), [](Group& group) {
-    const std::int64_t part = 17;
-    for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
-      const at::Tensor mine = at::full({part}, 100.0, at::kFloat);
-      group
-          .reduce_scatter(mine, numbers(part * group.size(), group.rank(), dtype),
-                          {.accumulate = true, .label = "unit 3"})
-          .wait();
-      const at::Tensor sum = sum_over_ranks(group.size(), part * group.size(), dtype, at::kFloat);
-      EXPECT_TRUE(mine.equal(sum.narrow(0, group.rank() * part, part).add(100.0)));
-    }
-  });
-}
-
 TEST_P(GroupOfN, AllReduceGivesTheSameBitsForSmallAndLargeAndPaddedTensors) {
   run_ranks(GetParam(), [](Group& group) {
-    for (const at::ScalarType dtype : kDtypes) {
+    for (const at::ScalarType dtype : kCommDtypes) {
       for (const std::int64_t n : {0, 1, 5, 40'000, 40'001}) {
-        const at::Tensor tensor = numbers(n, group.rank(), dtype);
+        const at::Tensor tensor = numbers_of_rank(n, group.rank(), dtype);
         group.all_reduce(tensor).wait();
         EXPECT_TRUE(tensor.equal(sum_over_ranks(group.size(), n, dtype, dtype)))
             << n << " " << dtype_name(dtype);
@@ -97,39 +50,31 @@ TEST_P(GroupOfN, AllReduceGivesTheSameBitsForSmallAndLargeAndPaddedTensors) {
   });
 }
 
-TEST_P(GroupOfN, BroadcastGivesEveryRankTheRootsValues) {
+TEST_P(GroupOfN, TakesEmptyTensors) {
   run_ranks(GetParam(), [](Group& group) {
-    for (int root = 0; root < group.size(); ++root) {
-      const at::Tensor tensor = numbers(9, group.rank(), at::kBFloat16);
-      group.broadcast(tensor, root).wait();
-      EXPECT_TRUE(tensor.equal(numbers(9, root, at::kBFloat16)));
-    }
+    const at::Tensor none = at::empty({0});
+    group.all_gather(none, none).wait();
+    group.reduce_scatter(none, none).wait();
+    group.all_to_all(none, none).wait();
+    group.broadcast(none, 0).wait();
   });
 }
 
-TEST_P(GroupOfN, AllToAllTransposesParts) {
+TEST_P(GroupOfN, CountsWholeBuffersWhateverTheSize) {
   run_ranks(GetParam(), [](Group& group) {
-    const int n = group.size();
-    const at::Tensor sent = at::arange(n * 2, at::kInt).add(100 * group.rank());
-    const at::Tensor received = at::zeros_like(sent);
-    group.all_to_all(received, sent).wait();
-    for (int rank = 0; rank < n; ++rank) {
-      EXPECT_EQ(received[rank * 2].item<int>(), 100 * rank + group.rank() * 2);
+    const std::int64_t part = 100;
+    const at::Tensor whole = at::zeros({part * group.size()}, at::kBFloat16);
+    for (int i = 0; i < 3; ++i) {
+      group.reduce_scatter(at::zeros({part}), whole).wait();
     }
-  });
-}
-
-TEST_P(GroupOfN, SendAndRecvPassAMessageRound) {
-  run_ranks(GetParam(), [](Group& group) {
-    const int n = group.size();
-    if (n == 1) return;
-    const at::Tensor out = at::full({3}, group.rank(), at::kLong);
-    const at::Tensor in = at::zeros({3}, at::kLong);
-    PendingOp send = group.send(out, (group.rank() + 1) % n);
-    PendingOp recv = group.recv(in, (group.rank() + n - 1) % n);
-    recv.wait();
-    send.wait();
-    EXPECT_EQ(in[2].item<int>(), (group.rank() + n - 1) % n);
+    const OpCounter counter = group.counters()[OpKind::reduce_scatter];
+    EXPECT_EQ(counter.calls, 3);
+    EXPECT_EQ(counter.elems, 3 * part * group.size());
+    EXPECT_EQ(counter.bytes, 2 * counter.elems);
+    EXPECT_GE(counter.time, counter.blocked);
+    EXPECT_EQ(group.counters()[OpKind::all_gather], OpCounter{});
+    group.reset_counters();
+    EXPECT_EQ(group.counters()[OpKind::reduce_scatter], OpCounter{});
   });
 }
 
@@ -154,6 +99,73 @@ TEST(Group, WaitsMayComeInAnyOrder) {
     EXPECT_EQ(b[0].item<float>(), 6.0f);
     EXPECT_EQ(whole[29].item<float>(), 2.0f);
   });
+}
+
+TEST(Group, MayBeWaitedForOnAnotherThread) {
+  run_ranks(2, [](Group& group) {
+    at::Tensor a = at::full({50'000}, 1.0f);
+    at::Tensor b = at::full({50'000}, 2.0f);
+    PendingOp first = group.all_reduce(a);
+    std::jthread waiter([op = std::move(first)]() mutable { op.wait(); });
+    group.all_reduce(b).wait();
+    waiter.join();
+    EXPECT_EQ(a[0].item<float>(), 2.0f);
+    EXPECT_EQ(b[0].item<float>(), 4.0f);
+  });
+}
+
+TEST(Group, ReusesReceiveBuffers) {
+  run_ranks(2, [](Group& group) {
+    const at::Tensor whole = at::ones({1 << 20});
+    const at::Tensor mine = at::empty({1 << 19});
+    group.reduce_scatter(mine, whole).wait();
+    const std::int64_t before = group.buffers_made();
+    for (int i = 0; i < 5; ++i) group.reduce_scatter(mine, whole).wait();
+    EXPECT_EQ(group.buffers_made(), before);
+  });
+}
+
+TEST(Group, RefusesTensorsThatDoNotFitBeforeAnythingIsSent) {
+  run_ranks(2, [](Group& group) {
+    const at::Tensor four = at::ones({4});
+    EXPECT_THROW(PendingOp op = group.all_gather(four, at::ones({4})), ConfigError);
+    EXPECT_THROW(PendingOp op = group.all_gather(four, at::ones({2}, at::kInt)), ConfigError);
+    EXPECT_THROW(PendingOp op = group.all_gather(at::ones({2, 2}), at::ones({2})), ConfigError);
+    EXPECT_THROW(PendingOp op = group.all_gather(at::ones({8}).slice(0, 0, 8, 2), at::ones({2})),
+                 ConfigError);
+    EXPECT_THROW(PendingOp op = group.reduce_scatter(at::ones({2}, at::kInt), four), ConfigError);
+    EXPECT_THROW(PendingOp op = group.reduce_scatter(at::ones({3}), four), ConfigError);
+    EXPECT_THROW(PendingOp op = group.all_to_all(at::ones({3}), at::ones({3})), ConfigError);
+    EXPECT_THROW(PendingOp op = group.broadcast(four, 2), ConfigError);
+    EXPECT_THROW(PendingOp op = group.send(four, group.rank()), ConfigError);
+    EXPECT_THROW(PendingOp op = group.all_reduce(at::ones({2}, at::kBool)), ConfigError);
+    EXPECT_THROW(PendingOp op = group.all_reduce(at::Tensor()), ConfigError);
+    group.all_reduce(four).wait();  // still usable
+    EXPECT_EQ(four[0].item<float>(), 2.0f);
+  });
+}
+
+TEST(Group, ADroppedOperationIsFinishedByClose) {
+  run_ranks(2, [](Group& group) {
+    at::Tensor sum = at::ones({50'000});
+    {
+      PendingOp dropped = group.all_reduce(sum);
+    }
+    EXPECT_EQ(group.close(), 1);
+    EXPECT_EQ(sum[0].item<float>(), 2.0f);
+    EXPECT_THROW(PendingOp op = group.barrier(), CommError);
+  });
+}
+
+TEST(Group, AHandleMayOutliveItsGroup) {
+  const auto hub = make_loopback_hub(1);
+  PendingOp op;
+  {
+    Group group(make_loopback(hub, 0));
+    op = group.all_reduce(at::ones({3}));
+  }
+  op.wait();
+  EXPECT_TRUE(op.done());
 }
 
 }  // namespace

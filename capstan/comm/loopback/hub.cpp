@@ -12,6 +12,11 @@ namespace {
 
 void copy_part(const Arrival& to, const Arrival& from, std::int64_t out_part, std::int64_t in_part,
                std::size_t bytes) {
+  if (!to.out.is_cpu()) {
+    const auto elems = static_cast<std::int64_t>(bytes / to.out.element_size());
+    to.out.narrow(0, out_part * elems, elems).copy_(from.in.narrow(0, in_part * elems, elems));
+    return;
+  }
   auto* out = static_cast<std::byte*>(to.out.mutable_data_ptr()) + out_part * bytes;
   const auto* in = static_cast<const std::byte*>(from.in.const_data_ptr()) + in_part * bytes;
   if (out != in && bytes > 0) {

@@ -34,7 +34,8 @@ class Mpi {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // A group of some ranks of the world, in this order; null where this rank is not among them.
-  // Ranks: every rank of the world makes the same groups in the same order. Nothing is sent.
+  // Ranks: the n-th group that each rank makes is the same, or has no rank in common with the
+  //        others. Nothing is sent.
   virtual c10::intrusive_ptr<c10d::Backend> make_backend(std::vector<int> world_ranks,
                                                          std::string name) = 0;
   // MPI_Finalize, unless a group has failed: a dead peer would hang it.

@@ -11,6 +11,34 @@ std::byte* memory_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
 }
 
+int dtype_code(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::ScalarType::Float:
+      return 1;
+    case at::ScalarType::Half:
+      return 2;
+    case at::ScalarType::BFloat16:
+      return 3;
+    case at::ScalarType::Double:
+      return 4;
+    case at::ScalarType::Int:
+      return 5;
+    case at::ScalarType::Long:
+      return 6;
+    default:
+      return 0;
+  }
+}
+
+int make_tag(int group, std::int64_t number, const OpFacts& facts) {
+  constexpr std::int64_t kNumberMask = (1 << kTagNumberBits) - 1;
+  const bool to_peer = number < 0;
+  int tag = (group << 1) | (to_peer ? 1 : 0);
+  tag = (tag << kTagNumberBits) | static_cast<int>((to_peer ? -number : number) & kNumberMask);
+  tag = (tag << 3) | (to_peer ? 0 : static_cast<int>(facts.kind));  // send must meet recv
+  return (tag << 3) | dtype_code(facts.dtype);
+}
+
 }  // namespace
 
 MpiBackend::MpiBackend(std::shared_ptr<MpiWorker> worker, std::shared_ptr<MpiGroup> group,
@@ -49,15 +77,9 @@ std::unique_ptr<MpiOp> MpiBackend::begin(OpKind kind, int peer, std::vector<Buff
 
 c10::intrusive_ptr<c10d::Work> MpiBackend::submit(std::unique_ptr<MpiOp> op, TransferPlan plan) {
   const bool to_peer = op->facts.kind == OpKind::send || op->facts.kind == OpKind::recv;
-  std::int64_t number = 0;
-  if (to_peer) {
-    number = ++(op->facts.kind == OpKind::send ? sends_ : recvs_).at(op->facts.peer);
-  } else {
-    op->number = number = ++collectives_;
-  }
-  constexpr std::int64_t kNumberMask = (1 << kTagNumberBits) - 1;
-  op->tag = (group_->id << kTagGroupShift) | (to_peer ? 1 << kTagNumberBits : 0) |
-            static_cast<int>(number & kNumberMask);
+  op->number = to_peer ? -++(op->facts.kind == OpKind::send ? sends_ : recvs_).at(op->facts.peer)
+                       : ++collectives_;
+  op->tag = make_tag(group_->id, op->number, op->facts);
   split_messages(plan, max_message_bytes_);
   op->plan = std::move(plan);
   op->issued = MpiClock::now();

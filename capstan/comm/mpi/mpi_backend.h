@@ -13,10 +13,12 @@
 
 namespace capstan::comm {
 
-// Tags tell groups and operations apart: MPI matches by tag between each pair of ranks.
-//   [ group | 1 bit: send/recv or collective | 13 bits: running number ]
-inline constexpr int kTagNumberBits = 13;
-inline constexpr int kTagGroupShift = kTagNumberBits + 1;
+// Tags tell groups and operations apart: MPI matches by tag between each pair of ranks. The kind
+// and the dtype are in it too, so that two different operations of equal size never meet; they
+// stall, and the ranks find out why.
+//   [ group | send/recv? 1 | running number 11 | kind 3 | dtype 3 ]
+inline constexpr int kTagNumberBits = 11;
+inline constexpr int kTagGroupShift = 1 + kTagNumberBits + 3 + 3;
 
 // Threads: as Group; abort_with() and explain_stall() from any.
 class MpiBackend final : public c10d::Backend, public OwnBackend {

@@ -1,5 +1,5 @@
 // Short messages between MPI threads beside the operations themselves: "I am waiting in this one",
-// "I have not come so far", "the group is over". Private to comm/mpi; MPI thread only.
+// "this is how far I am", "the group is over". Private to comm/mpi; MPI thread only.
 #pragma once
 
 #include <mpi.h>
@@ -14,12 +14,12 @@
 namespace capstan::comm {
 
 struct Note {
-  enum class Kind : std::int32_t { waiting, behind, abort };
+  enum class Kind : std::int32_t { waiting, here, abort };
   Kind kind = Kind::waiting;
   std::int32_t group = 0;
   std::int32_t from = 0;          // rank in the group
-  std::int64_t number = 0;        // waiting: the collective; behind: the last one issued
-  OpFacts facts;                  // of that collective
+  std::int64_t number = 0;        // waiting: the operation; here: the last collective issued
+  OpFacts facts;                  // of that operation
   std::array<char, 1024> text{};  // abort: the reason, ended by 0
 };
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -23,12 +24,13 @@ using MpiClock = std::chrono::steady_clock;
 
 // What a peer has told about itself since this rank began to wait for it.
 struct PeerReport {
-  std::int64_t number = 0;  // the last collective it has issued
+  std::int64_t number = 0;  // the last collective it has issued; 0: none
   OpFacts facts;
 };
 
 // Owns:    what ranks compare when an operation stalls.
-// Threads: `failure` and `stall` under the mutex, from any; history and reports on the MPI thread.
+// Threads: `failure` and `stall` under the mutex, from any; what follows them on the
+//          MPI thread.
 struct MpiGroup {
   MpiGroup(int id_in, std::string name_in, std::vector<int> world_ranks_in, int rank_in)
       : id(id_in),
@@ -48,20 +50,35 @@ struct MpiGroup {
   std::string failure;  // empty: usable
   std::string stall;    // about the oldest operation in flight, once it stalls
 
-  // Numbers of this group's collectives run 1, 2, …; the last ones are kept for comparison.
+  // The last operations of one order: collectives, or sends to (receives from) one peer. Numbers
+  // run 1, 2, …
   struct Past {
-    std::int64_t number = 0;
-    OpFacts facts;
+    struct Entry {
+      std::int64_t number = 0;
+      OpFacts facts;
+    };
+    std::array<Entry, 64> entries{};
+    std::int64_t last = 0;
+
+    void add(std::int64_t number, const OpFacts& facts) {
+      entries[number % entries.size()] = {number, facts};
+      last = number;
+    }
+    // Null when it is not begun yet, or too long ago.
+    const OpFacts* find(std::int64_t number) const {
+      const Entry& entry = entries[number % entries.size()];
+      return entry.number == number && number > 0 ? &entry.facts : nullptr;
+    }
   };
-  std::array<Past, 64> history{};
-  std::int64_t started = 0;           // the last collective that the MPI thread has begun
-  std::map<int, PeerReport> reports;  // by rank in the group
+  Past collectives;
+  std::map<std::pair<OpKind, int>, Past> pairs;  // by send or recv, and the peer
+  std::map<int, PeerReport> reports;             // by rank in the group
 };
 
 struct MpiOp {
   std::shared_ptr<MpiGroup> group;
   OpFacts facts;
-  std::int64_t number = 0;  // of the collective in its group; 0 for send and recv
+  std::int64_t number = 0;  // among the group's collectives: 1, 2, …; sends and receives: -1, -2, …
   int tag = 0;
   TransferPlan plan;
   std::vector<at::Tensor> tensors;   // alive while MPI may touch their memory, failed or not
@@ -76,7 +93,8 @@ struct MpiOp {
   bool copying_back = false;   // staged outputs are on their way to the device
   bool failed = false;         // the work has its error; what is in flight must still end
   std::string damage;          // a message of the wrong size came: a mismatch to be explained
-  MpiClock::time_point noted;  // when peers were last asked about it
+  MpiClock::time_point asked;  // when peers were last asked about it; epoch: not yet
+  MpiClock::time_point first_asked;
 };
 
 }  // namespace capstan::comm

@@ -13,12 +13,17 @@ namespace {
 // few tell enough.
 constexpr std::size_t kAskedPeers = 16;
 
-std::string describe_mismatch(const MpiGroup& group, std::int64_t number, const OpFacts& ours,
-                              int peer, const OpFacts& theirs) {
-  const bool we_come_first = group.rank < peer;
-  return fmt::format("collective #{} does not match: rank {} issued {}; rank {} issued {}", number,
-                     we_come_first ? group.rank : peer, to_text(we_come_first ? ours : theirs),
-                     we_come_first ? peer : group.rank, to_text(we_come_first ? theirs : ours));
+// Answers take some milliseconds; a rank that is silent for longer does not listen.
+constexpr std::chrono::milliseconds kAnswerPatience{300};
+
+std::string describe_mismatch(const MpiGroup& group, const Note& theirs, const OpFacts& ours) {
+  const bool we_come_first = group.rank < theirs.from;
+  const std::string what = theirs.number > 0 ? fmt::format("collective #{} does", theirs.number)
+                                             : std::string("send and recv do");
+  return fmt::format(
+      "{} not match: rank {} issued {}; rank {} issued {}", what,
+      we_come_first ? group.rank : theirs.from, to_text(we_come_first ? ours : theirs.facts),
+      we_come_first ? theirs.from : group.rank, to_text(we_come_first ? theirs.facts : ours));
 }
 
 std::string describe_peer(const MpiGroup& group, const MpiOp& op, int peer) {
@@ -26,14 +31,34 @@ std::string describe_peer(const MpiGroup& group, const MpiOp& op, int peer) {
   if (report == group.reports.end()) {
     return fmt::format("rank {} does not answer: it has died, was stopped, or is cut off", peer);
   }
-  if (op.number == 0 || report->second.number >= op.number) {
-    return fmt::format("rank {} answers and is as far as this rank", peer);
+  if (op.number < 0) {
+    return fmt::format("rank {} answers, but has not issued its side of it", peer);
+  }
+  if (report->second.number >= op.number) {
+    return fmt::format("rank {} answers, and is as far as this rank", peer);
   }
   if (report->second.number == 0) {
-    return fmt::format("rank {} answers but has issued no collective yet", peer);
+    return fmt::format("rank {} answers, but has issued no collective yet", peer);
   }
-  return fmt::format("rank {} answers but has not issued it; its last was #{} {}", peer,
+  return fmt::format("rank {} answers, but has not issued it; its last was #{} {}", peer,
                      report->second.number, to_text(report->second.facts));
+}
+
+// What this rank has issued where the note's sender is; null when it has not come so far.
+const OpFacts* find_counterpart(const MpiGroup& group, const Note& note) {
+  if (note.number > 0) {
+    return group.collectives.find(note.number);
+  }
+  const OpKind ours = note.facts.kind == OpKind::send ? OpKind::recv : OpKind::send;
+  const auto pair = group.pairs.find({ours, note.from});
+  return pair == group.pairs.end() ? nullptr : pair->second.find(-note.number);
+}
+
+bool agrees(const Note& note, const OpFacts& ours) {
+  if (note.number > 0) {
+    return same_collective(ours, note.facts);
+  }
+  return ours.elems == note.facts.elems && ours.dtype == note.facts.dtype;
 }
 
 }  // namespace
@@ -41,19 +66,20 @@ std::string describe_peer(const MpiGroup& group, const MpiOp& op, int peer) {
 void MpiWorker::watch_for_stalls(MpiClock::time_point now) {
   for (auto& op : active_) {
     const bool stalled = now - op->issued > options_.stall_after || !op->damage.empty();
-    const bool asked_lately =
-        op->noted != MpiClock::time_point{} && now - op->noted < options_.stall_after;
-    if (op->started && !op->failed && !op->work->isCompleted() && stalled && !asked_lately) {
-      note_stall(*op, now);
+    if (op->started && !op->failed && !op->work->isCompleted() && stalled) {
+      ask_peers(*op, now);
     }
   }
 }
 
-void MpiWorker::note_stall(MpiOp& op, MpiClock::time_point now) {
+void MpiWorker::ask_peers(MpiOp& op, MpiClock::time_point now) {
   MpiGroup& group = *op.group;
-  const bool asked_before = op.noted != MpiClock::time_point{};
-  op.noted = now;
-  if (!op.damage.empty() && asked_before) {
+  const bool first = op.asked == MpiClock::time_point{};
+  if (first) {
+    op.first_asked = now;
+    group.reports.clear();  // what was heard about earlier operations says nothing here
+  }
+  if (!op.damage.empty() && !first && now - op.first_asked > 2 * options_.stall_after) {
     // The peers had their time to name the mismatch that a message of the wrong size implies.
     const std::string reason = fmt::format("{}: {}", to_text(op.facts), op.damage);
     fail_group(group, reason);
@@ -67,18 +93,21 @@ void MpiWorker::note_stall(MpiOp& op, MpiClock::time_point now) {
   if (peers.size() > kAskedPeers) {
     peers.resize(kAskedPeers);
   }
-  std::string text;
-  for (const int peer : peers) {
-    if (asked_before) {
-      text += fmt::format("{}{}", text.empty() ? "" : "; ", describe_peer(group, op, peer));
-    }
+  if (first || now - op.asked > options_.stall_after) {
+    op.asked = now;
     Note note{.kind = Note::Kind::waiting, .group = group.id, .from = group.rank};
     note.number = op.number;
     note.facts = op.facts;
-    notes_->send(note, group.world_ranks[peer]);
+    for (const int peer : peers) notes_->send(note, group.world_ranks[peer]);
   }
-  const std::lock_guard lock(group.mutex);
-  group.stall = text;
+  if (now - op.first_asked > kAnswerPatience) {
+    std::string text;
+    for (const int peer : peers) {
+      text += (text.empty() ? "" : "; ") + describe_peer(group, op, peer);
+    }
+    const std::lock_guard lock(group.mutex);
+    group.stall = text;
+  }
 }
 
 void MpiWorker::read_notes() {
@@ -94,8 +123,7 @@ void MpiWorker::answer(const Note& note) {
   {
     const std::lock_guard lock(mutex_);
     const auto named = [&](const auto& known) {
-      const auto& ranks = known->world_ranks;
-      return known->id == note.group && note.from < static_cast<int>(ranks.size());
+      return known->id == note.group && note.from < known->size();
     };
     const auto found = std::ranges::find_if(groups_, named);
     if (found == groups_.end()) {
@@ -107,21 +135,22 @@ void MpiWorker::answer(const Note& note) {
     fail_group(*group, note.text.data());
     return;
   }
-  group->reports[note.from] = {note.number, note.facts};
-  if (note.kind == Note::Kind::behind) {
+  group->reports[note.from] = {std::max<std::int64_t>(note.number, 0), note.facts};
+  if (note.kind == Note::Kind::here) {
     return;
   }
-  const MpiGroup::Past& past = group->history[note.number % group->history.size()];
-  if (note.number > 0 && past.number == note.number && !same_collective(past.facts, note.facts)) {
-    const std::string reason =
-        describe_mismatch(*group, note.number, past.facts, note.from, note.facts);
+  const OpFacts* const ours = find_counterpart(*group, note);
+  if (ours != nullptr && !agrees(note, *ours)) {
+    const std::string reason = describe_mismatch(*group, note, *ours);
     fail_group(*group, reason);
     tell_peers(*group, reason);
     return;
   }
-  Note reply{.kind = Note::Kind::behind, .group = group->id, .from = group->rank};
-  reply.number = group->started;
-  reply.facts = group->history[group->started % group->history.size()].facts;
+  Note reply{.kind = Note::Kind::here, .group = group->id, .from = group->rank};
+  reply.number = group->collectives.last;
+  if (const OpFacts* last = group->collectives.find(reply.number)) {
+    reply.facts = *last;
+  }
   notes_->send(reply, group->world_ranks[note.from]);
 }
 

@@ -208,8 +208,9 @@ void MpiWorker::start(MpiOp& op) {
     }
   }
   if (op.number > 0) {
-    op.group->history[op.number % op.group->history.size()] = {op.number, op.facts};
-    op.group->started = op.number;
+    op.group->collectives.add(op.number, op.facts);
+  } else {
+    op.group->pairs[{op.facts.kind, op.facts.peer}].add(-op.number, op.facts);
   }
   requests_->post(op);
   const LocalCopy& own = op.plan.local;

@@ -58,7 +58,7 @@ class MpiWorker {
   void fail_group(MpiGroup& group, const std::string& reason);
   void tell_peers(MpiGroup& group, const std::string& reason);
   void watch_for_stalls(MpiClock::time_point now);
-  void note_stall(MpiOp& op, MpiClock::time_point now);
+  void ask_peers(MpiOp& op, MpiClock::time_point now);
   void read_notes();
   void answer(const Note& note);
   void rest(bool progressed);
