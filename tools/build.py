@@ -48,6 +48,26 @@ def jobs():
     return max(1, min(cores, memory // BYTES_PER_JOB))
 
 
+def links_libstdcxx_statically(compiler):
+    """Whether the compiler's driver, asked what it would run, puts libstdc++.a into every program."""
+    plan = subprocess.run([compiler, "-###", "-x", "c++", "/dev/null"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True).stdout
+    return re.search(r"-Bstatic\S*\s+\S*-lstdc\+\+", plan.replace('"', "")) is not None
+
+
+def compiler_environment():
+    """The environment with a compiler that can be linked with libtorch.
+
+    A program with its own copy of libstdc++ beside the one that libtorch loads dies at exit, in std::locale.
+    """
+    environment = dict(os.environ)
+    wanted, system = environment.get("CXX"), shutil.which("g++", path="/usr/bin:/bin")
+    if wanted and shutil.which(wanted) and system and links_libstdcxx_statically(wanted):
+        print(f"build: CXX={wanted} links libstdc++ statically, which libtorch does not survive; using {system}")
+        environment.update(CXX=system, CUDAHOSTCXX=system)
+    return environment
+
+
 def configure(cmake, tree, options):
     command = [cmake, "--preset", options.preset, "-B", str(tree),
                f"-DCAPSTAN_PYTHON_EXECUTABLE={options.python}"]
@@ -60,7 +80,8 @@ def configure(cmake, tree, options):
     ready = any((tree / name).exists() for name in ("build.ninja", "Makefile"))
     if ready and record.exists() and record.read_text() == wanted:
         return
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=compiler_environment(), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise BuildError(f"configuration failed:\n{done.stdout}")
     print("\n".join(line for line in done.stdout.splitlines() if "capstan: " in line), flush=True)
