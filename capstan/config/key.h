@@ -85,6 +85,7 @@ struct Section {
   std::vector<Key> keys;
   std::optional<Feature> feature;  // all of it needs this
   std::string gate;                // the flag that turns all of it on; empty: each key for itself
+  bool passive = false;            // acts only through another section, which is refused for it
   bool open = false;               // further keys are passed on unchecked
   bool strict = false;             // null only where a key allows it
   std::vector<std::string> aliases;

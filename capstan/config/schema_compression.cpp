@@ -18,14 +18,17 @@ Section compression_part(std::string path, std::string meaning, std::vector<Key>
 std::vector<Section> technique(const std::string& name, const std::string& meaning,
                                std::vector<Key> shared, std::vector<Key> group) {
   shared.insert(shared.begin(), flag("enabled", false).says(meaning));
-  return {compression_part(name, meaning, {}),
-          compression_part(name + ".shared_parameters", meaning, std::move(shared)),
-          compression_part(name + ".different_groups", "Groups of modules by name.", {}),
-          compression_part(name + ".different_groups.*", "One group of modules.",
-                           {texts("modules", "[\"*\"]").says("Patterns of module names."),
-                            any("related_modules", "null").says("Modules changed along.")}),
-          compression_part(name + ".different_groups.*.params", "Parameters of the group.",
-                           std::move(group))};
+  std::vector<Section> parts = {
+      compression_part(name, meaning, {}),
+      compression_part(name + ".shared_parameters", meaning, std::move(shared)),
+      compression_part(name + ".different_groups", "Groups of modules by name.", {}),
+      compression_part(name + ".different_groups.*", "One group of modules.",
+                       {texts("modules", "[\"*\"]").says("Patterns of module names."),
+                        any("related_modules", "null").says("Modules changed along.")}),
+      compression_part(name + ".different_groups.*.params", "Parameters of the group.",
+                       std::move(group))};
+  for (std::size_t i = 2; i < parts.size(); ++i) parts[i].passive = true;
+  return parts;
 }
 
 std::vector<Key> pruning(const char* method, std::vector<std::string> methods) {

@@ -73,7 +73,8 @@ class Walker {
         read_section_or_unknown(member, path, mode, sections);
       }
     }
-    for (const Section* section : sections) require_keys(*section, path, members);
+    if (members.empty() && !schema().depends_on_type(path)) return;  // as if it were not there
+    for (const Section* section : sections) require_keys(*section, path);
   }
 
   // Sections with "params" per type look at the type beside them.
@@ -88,7 +89,9 @@ class Walker {
 
   void read_section_or_unknown(const json::Member& member, const std::string& path, Mode mode,
                                const std::vector<const Section*>& sections) {
-    const std::string name = schema().section_name(path, member.key);
+    // A dot in a name must not reach into another section.
+    std::string name = schema().section_name(path, member.key);
+    std::replace(name.begin(), name.end(), '.', '_');
     const std::string below = join_path(path, name);
     if (schema().has(below)) {
       read_section(member, below, mode);
@@ -143,7 +146,7 @@ class Walker {
     if (above == Mode::off) return Mode::off;
     for (const Section* section : schema().at(path, type_beside(path))) {
       if (!section->feature || available(*section->feature)) continue;
-      if (!section->when.empty()) return Mode::off;  // the type was refused
+      if (section->passive || !section->when.empty()) return Mode::off;  // the type was refused
       if (section->gate.empty() || member.value.object()->empty()) continue;
       if (gate_is_on(*section, member.value)) {
         const json::Value* gate = member.value.find(section->gate);
@@ -282,10 +285,10 @@ class Walker {
                     .origin = std::move(origin)});
   }
 
-  void require_keys(const Section& section, const std::string& path, const json::Object& members) {
+  void require_keys(const Section& section, const std::string& path) {
     for (const Key& key : section.keys) {
       const std::string full = join_path(path, key.name);
-      if (!key.required || out_.table.find(full) != nullptr || members.empty()) continue;
+      if (!key.required || out_.table.find(full) != nullptr) continue;
       problem(fmt::format("\"{}\" is missing", key.name), path, section_place(path),
               fmt::format("add \"{}\": {}", key.name, expects(key)));
     }
@@ -311,6 +314,8 @@ class Walker {
         if (std::find(section.when.begin(), section.when.end(), type) == section.when.end())
           continue;
       }
+      if (!section.when.empty() && present_.count(section.path) == 0)
+        require_keys(section, section.path);
       fill_section(section, section.path);
     }
     for (const std::string& path : present_) {

@@ -31,8 +31,8 @@ struct BatchOptions {
 
 struct Options {
   BatchOptions batch;
-  double gradient_clipping = 1.0;  // largest global L2 norm of the gradients; 0: no clipping
-  LogLevel log_level = LogLevel::warning;     // progress lines are of level info
+  double gradient_clipping = 1.0;       // largest global L2 norm of the gradients; 0: no clipping
+  LogLevel log_level = LogLevel::info;  // progress lines are of level info
   std::optional<optim::Options> optimizer;    // unset: the caller brings one
   std::optional<schedule::Options> schedule;  // unset: the caller's, or constant
   precision::Options precision;

@@ -1,0 +1,182 @@
+#include "capstan/config/apply.h"
+
+#include <limits>
+#include <variant>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "capstan/config/walk.h"
+#include "support.h"
+
+namespace capstan::config {
+namespace {
+
+using ::testing::HasSubstr;
+
+engine::Options engine_of(std::string_view text) { return resolve_text(text).engine; }
+
+TEST(Apply, AdamMeansAdamWUnlessToldOtherwise) {
+  const auto kind = [](const char* type, const char* mode) {
+    return engine_of(text_of({{"optimizer.type", type}, {"optimizer.params.adam_w_mode", mode}}))
+        .optimizer->kind;
+  };
+  EXPECT_EQ(kind("\"Adam\"", "true"), optim::Kind::adamw);
+  EXPECT_EQ(kind("\"Adam\"", "false"), optim::Kind::adam);
+  EXPECT_EQ(kind("\"AdamW\"", "false"), optim::Kind::adamw);
+}
+
+TEST(Apply, TorchAdamBringsItsOwnDefaultDecay) {
+  const std::string adamw = "optimizer: {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true";
+  EXPECT_EQ(engine_of(adamw + "}}").optimizer->hyper.weight_decay, 0.01);
+  EXPECT_EQ(engine_of(adamw + ", \"weight_decay\": 0.5}}").optimizer->hyper.weight_decay, 0.5);
+  EXPECT_EQ(engine_of(adamw + ", \"weight_decay\": 0}}").optimizer->hyper.weight_decay, 0);
+}
+
+TEST(Apply, EachOptimizerHasItsOwnDefaults) {
+  EXPECT_EQ(engine_of("optimizer: {\"type\": \"Adagrad\"}").optimizer->hyper.lr, 1e-2);
+  EXPECT_EQ(engine_of("optimizer: {\"type\": \"Adagrad\"}").optimizer->hyper.eps, 1e-10);
+  EXPECT_EQ(engine_of("optimizer: {\"type\": \"lion\", \"params\": {\"betas\": [0.95, 0.98]}}")
+                .optimizer->hyper.beta2,
+            0.98);
+  EXPECT_FALSE(engine_of("{}").optimizer.has_value());
+}
+
+TEST(Apply, ParameterGroupsInheritWhatTheyDoNotSay) {
+  const optim::Options options = *engine_of(R"({
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.1, "weight_decay": 0.2}},
+    "capstan": {"parameter_groups": {
+      "no_decay": {"parameters": ["*.bias", "*ln_*"], "weight_decay": 0},
+      "slow": {"parameters": "wte.*", "lr": 0.01}}}})")
+                                      .optimizer;
+  ASSERT_EQ(options.groups.size(), 2U);
+  EXPECT_EQ(options.groups[0].patterns, (std::vector<std::string>{"*.bias", "*ln_*"}));
+  EXPECT_EQ(options.groups[0].hyper.weight_decay, 0);
+  EXPECT_EQ(options.groups[0].hyper.lr, 0.1);
+  EXPECT_EQ(options.groups[1].hyper.lr, 0.01);
+  EXPECT_EQ(options.groups[1].hyper.weight_decay, 0.2);
+  EXPECT_THAT(problems_of("capstan: {\"parameter_groups\": {\"a\": {\"parameters\": [\"x\"]}}}"),
+              HasSubstr("no optimizer that they could change"));
+  EXPECT_THAT(
+      problems_of(
+          "optimizer: {\"type\": \"SGD\"}\ncapstan: {\"parameter_groups\": {\"a\": {\"lr\": 1}}}"),
+      HasSubstr("\"parameters\" is missing"));
+}
+
+TEST(Apply, GroupNamesMayHoldAnything) {
+  const optim::Options options = *engine_of(R"({"optimizer": {"type": "SGD"},
+    "capstan": {"parameter_groups": {"a.b": {"parameters": ["x"], "lr": 0.5}}}})")
+                                      .optimizer;
+  ASSERT_EQ(options.groups.size(), 1U);
+  EXPECT_EQ(options.groups[0].hyper.lr, 0.5);
+}
+
+TEST(Apply, SchedulesOfEveryKind) {
+  const auto schedule = [](const std::string& type, const std::string& params) {
+    return *engine_of("scheduler: {\"type\": \"" + type + "\", \"params\": {" + params + "}}")
+                .schedule;
+  };
+  const auto warmup = std::get<schedule::WarmupLr>(
+      schedule("WarmupLR",
+               "\"warmup_num_steps\": 0, \"warmup_type\": \"linear\", \"warmup_max_lr\": [1, 2]"));
+  EXPECT_EQ(warmup.num_steps, 0);
+  EXPECT_EQ(warmup.type, schedule::WarmupType::linear);
+  EXPECT_EQ(warmup.max_lr, (schedule::PerGroup{1, 2}));
+  const auto decay =
+      std::get<schedule::WarmupDecayLr>(schedule("warmupdecaylr", "\"total_num_steps\": 5e3"));
+  EXPECT_EQ(decay.total_steps, 5000);
+  EXPECT_EQ(decay.warmup.max_lr, schedule::PerGroup{0.001});
+  const auto cosine = std::get<schedule::WarmupCosineLr>(
+      schedule("WarmupCosineLR", "\"total_num_steps\": 10, \"cos_min_ratio\": 0.5"));
+  EXPECT_EQ(cosine.cos_min_ratio, 0.5);
+  const auto cycle = std::get<schedule::OneCycle>(schedule(
+      "OneCycle", "\"cycle_min_lr\": 0.01, \"cycle_max_lr\": 0.1, \"cycle_first_step_size\": 4"));
+  EXPECT_EQ(cycle.first_steps, 4);
+  EXPECT_FALSE(cycle.second_steps.has_value());
+  const auto range =
+      std::get<schedule::LrRangeTest>(schedule("LRRangeTest", "\"lr_range_test_staircase\": 1"));
+  EXPECT_TRUE(range.staircase);
+}
+
+TEST(Apply, PrecisionOfEveryRow) {
+  const precision::Options half =
+      engine_of(
+          "bf16: {\"enabled\": true, \"bf16_master_weights_and_grads\": true, "
+          "\"bf16_optimizer_states\": true}")
+          .precision;
+  EXPECT_EQ(half.params, DType::bf16);
+  EXPECT_EQ(half.master, DType::bf16);
+  EXPECT_EQ(half.grad_accum, DType::bf16);
+  EXPECT_EQ(half.optimizer_state, DType::bf16);
+  const precision::Options mixed =
+      engine_of(
+          "bf16: {\"enabled\": true}\ncommunication_data_type: FP32\n"
+          "data_types: {\"grad_accum_dtype\": \"bfloat16\", \"buffer_dtype\": \"torch.float16\"}")
+          .precision;
+  EXPECT_EQ(mixed.master, DType::fp32);
+  EXPECT_EQ(mixed.grad_accum, DType::bf16);
+  EXPECT_EQ(mixed.reduce_dtype(), DType::fp32);
+  EXPECT_EQ(mixed.buffers, DType::fp16);
+  EXPECT_EQ(engine_of("fp16: {\"enabled\": true}").precision.reduce_dtype(), DType::fp16);
+  EXPECT_THAT(problems_of("bf16: {\"enabled\": true}\ndata_types: {\"param_dtype\": \"fp16\"}"),
+              HasSubstr("param_dtype is fp16, but fp16 and bf16 make it bf16"));
+  EXPECT_THAT(problems_of("capstan: {\"master_dtype\": \"bf16\"}"), HasSubstr("masters of bf16"));
+}
+
+TEST(Apply, ElementCountsBecomeBytesAndSaturate) {
+  EXPECT_EQ(
+      engine_of(
+          "fp16: {\"enabled\": true}\nzero_optimization: {\"stage3_prefetch_bucket_size\": 1000}")
+          .shard.prefetch_bytes,
+      2000);
+  EXPECT_EQ(
+      engine_of("zero_optimization: {\"stage3_max_live_parameters\": 9e18}").shard.max_live_bytes,
+      std::numeric_limits<std::int64_t>::max());
+}
+
+TEST(Apply, StepsPerPrintMayBeInfinite) {
+  EXPECT_EQ(engine_of("{\"steps_per_print\": Infinity}").profile.steps_per_print, 0);
+  EXPECT_EQ(engine_of("{\"steps_per_print\": 10}").profile.steps_per_print, 10);
+  EXPECT_EQ(engine_of("{\"steps_per_print\": null}").profile.steps_per_print, 0);
+}
+
+TEST(Apply, PlacementsFollowTheirSectionsOnceTheyAreAvailable) {
+  // The walk refuses what is not available; the mapping below it holds either way.
+  const json::Document document =
+      json::read_document(R"({"fp16": {"enabled": true}, "zero_optimization": {
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/x", "buffer_count": 6, "ratio": 0.5},
+      "offload_param": {"device": "cpu", "pin_memory": false, "buffer_size": 10}}})",
+                          "ds.json");
+  const Table table = walk(document, {}).table;
+  const store::Options options = to_store(table);
+  EXPECT_EQ(options.optimizer.placement, store::Placement::nvme);
+  EXPECT_EQ(options.optimizer.nvme_path, "/x");
+  EXPECT_EQ(options.optimizer.buffer_count, 6);
+  EXPECT_EQ(options.optimizer.ratio, 0.5);
+  EXPECT_EQ(options.gradients, store::Placement::host);
+  EXPECT_EQ(options.params.placement, store::Placement::host);
+  EXPECT_FALSE(options.params.pin);
+  EXPECT_EQ(options.params.buffer_bytes, 20);
+}
+
+TEST(Apply, RulesBetweenKeys) {
+  const auto has = [](const char* text, const char* words) {
+    EXPECT_THAT(problems_of(text), HasSubstr(words)) << text;
+  };
+  has("bf16: {\"enabled\": true, \"bf16_optimizer_states\": true}",
+      "needs bf16_master_weights_and_grads");
+  has("fp16: {\"fp16_master_weights_and_grads\": true}", "fp16 is not enabled");
+  has("optimizer: {\"type\": \"SGD\", \"params\": {\"nesterov\": true}}",
+      "nesterov needs momentum");
+  has("prescale_gradients: true\ngradient_predivide_factor: 2", "both divide");
+  has("gradient_allreduce_op: sum\nprescale_gradients: true", "a sum is never divided");
+  has("fp16: {\"enabled\": true, \"initial_scale_power\": 1, \"min_loss_scale\": 4}",
+      "below its own floor");
+  has("data_parallel_size: 4", "there are 1 data-parallel ranks");
+  has("scheduler: {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 2, \"cycle_max_lr\": 1}}",
+      "swap");
+  EXPECT_THAT(warnings_of("vocabulary_size: 50257"), HasSubstr("no multiple of 8"));
+}
+
+}  // namespace
+}  // namespace capstan::config

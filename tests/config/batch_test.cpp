@@ -1,0 +1,96 @@
+#include "capstan/config/batch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support.h"
+
+namespace capstan::config {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct BatchCase {
+  const char* text;
+  int ranks;
+  std::int64_t train;
+  std::int64_t micro;
+  std::int64_t accumulation;
+};
+
+class CompletesBatch : public ::testing::TestWithParam<BatchCase> {};
+
+TEST_P(CompletesBatch, FromWhatIsGiven) {
+  const BatchCase& expected = GetParam();
+  const engine::BatchOptions batch =
+      resolve_text(expected.text, ranks(expected.ranks)).engine.batch;
+  EXPECT_EQ(batch.train_samples, expected.train);
+  EXPECT_EQ(batch.micro_samples, expected.micro);
+  EXPECT_EQ(batch.accumulation_steps, expected.accumulation);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, CompletesBatch,
+    ::testing::Values(
+        BatchCase{"train_batch_size: 32", 4, 32, 8, 1},
+        BatchCase{"train_micro_batch_size_per_gpu: 4", 4, 16, 4, 1},
+        BatchCase{"train_batch_size: 64\ntrain_micro_batch_size_per_gpu: 4", 4, 64, 4, 4},
+        BatchCase{"train_batch_size: 64\ngradient_accumulation_steps: 2", 4, 64, 8, 2},
+        BatchCase{"train_micro_batch_size_per_gpu: 2\ngradient_accumulation_steps: 3", 4, 24, 2, 3},
+        BatchCase{"gradient_accumulation_steps: 2", 4, 8, 1, 2}, BatchCase{"", 4, 4, 1, 1},
+        BatchCase{"", 1, 1, 1, 1},
+        BatchCase{"train_batch_size: null\ntrain_micro_batch_size_per_gpu: auto", 3, 3, 1, 1},
+        BatchCase{"train_batch_size: 64\ntrain_micro_batch_size_per_gpu: 4\n"
+                  "gradient_accumulation_steps: 4",
+                  4, 64, 4, 4}));
+
+TEST(Batch, AConflictPrintsTheEquationWithEachOrigin) {
+  const std::string problems = problems_of(
+      "{\"train_batch_size\": 96,\n\"train_micro_batch_size_per_gpu\": 8,\n"
+      "\"gradient_accumulation_steps\": 3}",
+      ranks(8));
+  EXPECT_THAT(problems,
+              HasSubstr("train_batch_size is 96, but 8 (micro-batch) x 3 (accumulation) x 8 "
+                        "(data-parallel ranks) = 192"));
+  EXPECT_THAT(problems, HasSubstr("train_batch_size = 96 (ds.json:1:22)"));
+  EXPECT_THAT(problems, HasSubstr("train_micro_batch_size_per_gpu = 8 (ds.json:2:35)"));
+  EXPECT_THAT(problems, HasSubstr("gradient_accumulation_steps = 3 (ds.json:3:32)"));
+  EXPECT_THAT(problems, HasSubstr("data-parallel ranks = 8 (command line: -n 8)"));
+}
+
+TEST(Batch, ATrainBatchThatDoesNotDivideSaysWhichOnesDo) {
+  EXPECT_THAT(problems_of("train_batch_size: 33\ntrain_micro_batch_size_per_gpu: 4", ranks(4)),
+              HasSubstr("multiple of 16, such as 32"));
+  EXPECT_THAT(problems_of("train_batch_size: 3", ranks(4)), HasSubstr("multiple of 4, such as 4"));
+}
+
+TEST(Batch, ThreeGivenSizesTellTheNumberOfRanksWhenNobodyElseDoes) {
+  const Resolved resolved = resolve_text(
+      "train_batch_size: 64\ntrain_micro_batch_size_per_gpu: 4\ngradient_accumulation_steps: 2");
+  EXPECT_EQ(resolved.world_size, 8);
+  EXPECT_EQ(describe(resolved.world_size_origin), "derived: 64 / (4 x 2)");
+  EXPECT_EQ(resolve_text("train_batch_size: 64").world_size, 1);
+}
+
+TEST(Batch, HugeNumbersAreAProblemAndNoOverflow) {
+  const std::string huge = "9223372036854775807";
+  EXPECT_NE(
+      problems_of("train_micro_batch_size_per_gpu: " + huge + "\ngradient_accumulation_steps: 2"),
+      "");
+  EXPECT_NE(problems_of("train_batch_size: 3\ntrain_micro_batch_size_per_gpu: " + huge, ranks(8)),
+            "");
+  EXPECT_NE(problems_of("train_batch_size: 3\ntrain_micro_batch_size_per_gpu: " + huge +
+                            "\ngradient_accumulation_steps: " + huge,
+                        ranks(8)),
+            "");
+}
+
+TEST(Batch, ADerivedValueSaysHow) {
+  const Resolved resolved =
+      resolve_text("train_batch_size: 64\ngradient_accumulation_steps: 2", ranks(4));
+  EXPECT_EQ(describe(resolved.table.find("train_micro_batch_size_per_gpu")->origin),
+            "derived: 64 / (2 x 4)");
+}
+
+}  // namespace
+}  // namespace capstan::config
