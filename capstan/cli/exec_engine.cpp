@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/launch/machine.h"
 
 namespace capstan::cli {
 
@@ -20,6 +21,8 @@ std::filesystem::path engine_path() {
                        .where = "/proc/self/exe",
                        .fix = "mount /proc"});
   }
+  const std::filesystem::path cuda = self.parent_path() / "capstan-engine-cuda";
+  if (std::filesystem::exists(cuda, error) && !launch::this_machine().devices.empty()) return cuda;
   return self.parent_path() / "capstan-engine";
 }
 
@@ -36,10 +39,10 @@ void exec_engine(const std::vector<std::string>& args) {
   argv.push_back(nullptr);
   std::fflush(nullptr);
   ::execv(program.c_str(), argv.data());
-  throw ConfigError({.what = fmt::format("cannot start capstan-engine: {}",
-                                         std::generic_category().message(errno)),
-                     .where = program,
-                     .fix = engine_fix()});
+  throw ConfigError(
+      {.what = fmt::format("cannot start the engine: {}", std::generic_category().message(errno)),
+       .where = program,
+       .fix = engine_fix()});
 }
 
 }  // namespace capstan::cli

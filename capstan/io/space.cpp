@@ -13,6 +13,14 @@
 namespace capstan::io {
 
 std::int64_t free_bytes(const std::filesystem::path& folder) {
+  // A file has a disk too, but the caller means to put files there.
+  if (std::error_code error; !std::filesystem::is_directory(folder, error)) {
+    const bool exists = std::filesystem::exists(folder, error);
+    throw IoError({.what = fmt::format("\"{}\" {}", folder.string(),
+                                       exists ? "is not a folder" : "does not exist"),
+                   .where = folder.string(),
+                   .fix = exists ? "name a folder" : "mkdir -p " + folder.string()});
+  }
   struct statvfs facts{};
   while (::statvfs(folder.c_str(), &facts) != 0) {
     if (errno != EINTR) throw io_failure({.verb = "statvfs", .file = folder}, errno);

@@ -17,6 +17,7 @@
 #include "capstan/json/reader.h"
 #include "capstan/launch/environment.h"
 #include "capstan/launch/machine.h"
+#include "capstan/launch/network.h"
 
 namespace capstan::cli {
 namespace {
@@ -75,7 +76,7 @@ Row loopback_row(const std::string& engine, const launch::Environment& env) {
   return row;
 }
 
-Row mpi_row(const std::string& engine, const launch::Environment& env) {
+Row mpi_row(const std::string& engine, const std::string& mpirun, const launch::Environment& env) {
   const std::string install = "apt-get install libopenmpi-dev openmpi-bin, then make build";
   Row row{.section = "backends", .name = "mpi", .state = RowState::missing};
   if (build_facts().mpi_standard.empty()) {
@@ -83,7 +84,6 @@ Row mpi_row(const std::string& engine, const launch::Environment& env) {
     row.fix = install;
     return row;
   }
-  const std::string mpirun = launch::find_program("mpirun", env);
   if (mpirun.empty()) {
     row.value = "no mpirun in PATH";
     row.fix = "apt-get install openmpi-bin";
@@ -96,23 +96,59 @@ Row mpi_row(const std::string& engine, const launch::Environment& env) {
   return row;
 }
 
+// One rank per GPU; the first one's answer counts, unless another one failed.
+ChildResult run_nccl_ranks(const std::string& engine, launch::Environment env, int ranks) {
+  const launch::HeldPort port;
+  env["MASTER_ADDR"] = "127.0.0.1";
+  env["MASTER_PORT"] = std::to_string(port.number());
+  env["WORLD_SIZE"] = env["LOCAL_WORLD_SIZE"] = std::to_string(ranks);
+  std::vector<std::future<ChildResult>> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    env["RANK"] = env["LOCAL_RANK"] = std::to_string(rank);
+    children.push_back(std::async(std::launch::async, [engine, env] {
+      return run_child({engine, "probe", "nccl"}, env, kLimit);
+    }));
+  }
+  ChildResult answer;
+  for (int rank = 0; rank < ranks; ++rank) {
+    ChildResult result = children[static_cast<std::size_t>(rank)].get();
+    if (rank == 0 || (answer.succeeded() && !result.succeeded())) answer = std::move(result);
+  }
+  return answer;
+}
+
 Row nccl_row(const std::string& engine, const launch::Environment& env, int gpu_count) {
   Row row{.section = "backends", .name = "nccl", .state = RowState::missing};
-  if (!build_facts().nccl) {
-    row.value = "not in this build";
-    row.fix = "only for GPUs: use a torch wheel with CUDA, then make build";
-    return row;
-  }
   if (gpu_count == 0) {
     row.value = "not tried: there is no GPU; CPU ranks use mpi";
     return row;
   }
-  const ChildResult result = run_child({engine, "probe", "nccl"}, env, kLimit);
+  if (!build_facts().nccl || build_facts().cuda_compiler.empty()) {
+    row.value = "not in this build";
+    row.fix =
+        "use a torch wheel with CUDA and a CUDA 13 compiler (or CUDA=wheels), then make build";
+    return row;
+  }
+  const ChildResult result = run_nccl_ranks(engine, env, gpu_count);
   row.state = RowState::ok;
   if (!result.succeeded()) {
-    return failed_child(row, result, "run it with NCCL_DEBUG=INFO: capstan-engine probe nccl");
+    return failed_child(row, result, "see what NCCL says: NCCL_DEBUG=INFO capstan report");
   }
   row.value = std::string(trim(result.out));
+  return row;
+}
+
+Row mpi_version_row(const std::string& mpirun, const launch::Environment& env) {
+  Row row{.section = "libraries", .name = "MPI", .state = RowState::missing};
+  if (mpirun.empty()) {
+    row.value = "no mpirun in PATH";
+    row.fix = "apt-get install openmpi-bin";
+    return row;
+  }
+  const ChildResult result = run_child({mpirun, "--version"}, env, kLimit);
+  row.state = RowState::ok;
+  if (!result.succeeded()) return failed_child(row, result, "apt-get install openmpi-bin");
+  row.value = fmt::format("{} in {}", split(result.out, '\n').front(), mpirun);
   return row;
 }
 
@@ -132,11 +168,14 @@ std::vector<Row> engine_rows(int gpu_count) {
   if (::access(path.c_str(), X_OK) != 0) return no_engine_rows(path);
   const std::string engine = path.string();
   const launch::Environment env = probe_environment();
+  const std::string mpirun = launch::find_program("mpirun", env);
   auto libraries = std::async(std::launch::async, [&] { return library_rows(engine, env); });
   auto loopback = std::async(std::launch::async, [&] { return loopback_row(engine, env); });
-  auto mpi = std::async(std::launch::async, [&] { return mpi_row(engine, env); });
+  auto mpi = std::async(std::launch::async, [&] { return mpi_row(engine, mpirun, env); });
   auto nccl = std::async(std::launch::async, [&] { return nccl_row(engine, env, gpu_count); });
+  const Row mpi_version = mpi_version_row(mpirun, env);
   std::vector<Row> rows = libraries.get();
+  rows.push_back(mpi_version);
   rows.push_back(loopback.get());
   rows.push_back(mpi.get());
   rows.push_back(nccl.get());

@@ -12,9 +12,12 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "capstan/base/error.h"
+#include "capstan/base/rank_env.h"
 #include "capstan/cli/command.h"
+#include "capstan/cli/engine_nccl.h"
 #include "capstan/comm/group.h"
 #include "capstan/comm/loopback/loopback.h"
+#include "capstan/comm/world.h"
 
 namespace capstan::cli {
 namespace {
@@ -63,6 +66,23 @@ int probe_loopback() {
   return 0;
 }
 
+// One rank of the world that this process was started into.
+int probe_world(comm::BackendKind kind, const std::string& name) {
+  const RankEnv env = read_rank_env(process_env());
+  const auto world =
+      comm::make_world(env, {.backend = kind, .timeout = kProbeTimeout}, engine_nccl());
+  const bool on_gpu = kind == comm::BackendKind::nccl;
+  check_sum(world->group(),
+            on_gpu ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(env.local_rank))
+                   : at::Device(at::kCPU));
+  world->close();
+  if (env.rank == 0) {
+    fmt::print("{} {} over {}, all_reduce checked\n", env.world_size,
+               env.world_size == 1 ? "rank" : "ranks", name);
+  }
+  return 0;
+}
+
 }  // namespace
 
 void add_probe_command(CLI::App& app, int& exit_code) {
@@ -70,6 +90,12 @@ void add_probe_command(CLI::App& app, int& exit_code) {
   probe->require_subcommand(1);
   probe->add_subcommand("loopback", "Ranks as threads")->callback([&exit_code] {
     exit_code = probe_loopback();
+  });
+  probe->add_subcommand("mpi", "Processes that mpirun started")->callback([&exit_code] {
+    exit_code = probe_world(comm::BackendKind::mpi, "mpi");
+  });
+  probe->add_subcommand("nccl", "One rank per GPU")->callback([&exit_code] {
+    exit_code = probe_world(comm::BackendKind::nccl, "nccl");
   });
 }
 

@@ -1,0 +1,7 @@
+#include "capstan/cli/engine_nccl.h"
+
+namespace capstan::cli {
+
+comm::StartNccl engine_nccl() { return nullptr; }
+
+}  // namespace capstan::cli
