@@ -44,6 +44,8 @@ function(capstan_test name)
   set(target ${name}_test)
   add_executable(${target} ${T_SOURCES})
   capstan_flags(${target})
+  # Tests are compiled more often than they run long.
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(${target} PRIVATE ${T_LINK} capstan_test_main GTest::gmock)
   if(T_HELPERS)
     add_dependencies(${target} ${T_HELPERS})

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -151,6 +152,7 @@ void Hooks::hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* 
 }
 
 void Hooks::enter_backward(const std::shared_ptr<Use>& use) {
+  if (!in_backward_) take_up_foreign_backward();
   if (use->whole) return;
   core_.begin_use(use->boundary);
   use->whole = true;
@@ -164,16 +166,27 @@ void Hooks::leave_backward(Use& use) {
 }
 
 void Hooks::grad_arrived(int param) {
-  if (!in_backward_) {
-    throw ConfigError({.what = "loss.backward() was called on a model that an engine trains",
-                       .where = core_.plan().params[static_cast<std::size_t>(param)].name,
-                       .fix = "call engine.backward(loss)"});
-  }
+  if (!in_backward_) take_up_foreign_backward();
   const at::NoGradGuard no_grad;
   at::Tensor& grad = params_[static_cast<std::size_t>(param)].mutable_grad();
   if (!grad.defined()) return;
   core_.grad_arrived(param, grad);
   grad.reset();
+}
+
+// The callback belongs to the innermost backward that runs: inside a recomputation that is one
+// block's, and each block then counts as a backward of its own: more reductions, the same sums.
+void Hooks::take_up_foreign_backward() {
+  if (!foreign_.refusal.empty()) {
+    throw ConfigError({.what = "a backward reached the model outside of engine.backward()",
+                       .where = "loss.backward()",
+                       .fix = foreign_.refusal});
+  }
+  begin_backward(foreign_.sync);
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [this, alive = std::weak_ptr<Alive>(alive_)] {
+        if (!alive.expired()) end_backward();
+      });
 }
 
 void Hooks::begin_backward(bool sync) {

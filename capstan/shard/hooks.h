@@ -52,6 +52,15 @@ class Hooks final : public nn::UnitObserver {
   void begin_backward(bool sync);
   void end_backward();
 
+  // A backward that reaches the model without begin_backward() (a plain loss.backward(), or one
+  // graph through the models of two engines) is taken up when its first gradient comes and ends
+  // with it, unless `refusal` says why not.
+  struct ForeignBackward {
+    bool sync = true;
+    std::string refusal;  // what the error says to do instead; empty: allowed
+  };
+  void set_foreign_backward(ForeignBackward foreign) { foreign_ = std::move(foreign); }
+
  private:
   // One call of a unit in a forward that autograd records.
   struct Use {
@@ -64,6 +73,7 @@ class Hooks final : public nn::UnitObserver {
   void enter_backward(const std::shared_ptr<Use>& use);
   void leave_backward(Use& use);
   void grad_arrived(int param);
+  void take_up_foreign_backward();
 
   struct Alive {};
   struct GradHook;
@@ -77,6 +87,7 @@ class Hooks final : public nn::UnitObserver {
   // Autograd holds accumulators weakly; ours must live as long as the hooks on them.
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> accumulators_;
   std::shared_ptr<Alive> alive_ = std::make_shared<Alive>();  // graphs may outlive us
+  ForeignBackward foreign_;
   bool in_backward_ = false;
 };
 

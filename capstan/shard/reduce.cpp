@@ -6,14 +6,6 @@
 #include "capstan/shard/torch_dtype.h"
 
 namespace capstan::shard {
-namespace {
-
-// One unit travels while the next is filled: more in flight would hold more whole gradient buffers
-// and, on one link, finish no sooner.
-constexpr std::size_t kMaxInFlight = 1;
-
-}  // namespace
-
 Reducer::Reducer(const Plan& plan, comm::Group& group, store::Pool& pool,
                  const ReduceSettings& settings)
     : plan_(plan),
@@ -83,7 +75,9 @@ void Reducer::issue(int unit) {
     add_alone(grads);
     return;
   }
-  settle(kMaxInFlight);
+  // One unit travels while the next is filled: more in flight would hold more whole gradient
+  // buffers and, on one link, finish no sooner.
+  settle(0);
   const UnitSpec& spec = plan_.units[static_cast<std::size_t>(unit)];
   if (!grads.sum.defined()) {
     const at::TensorOptions options = flat.options().dtype(torch_dtype(settings_.accum));

@@ -65,6 +65,7 @@ class ShardedModel {
   // Trainable units in the order in which a step updates them.
   std::span<const int> step_order() const { return step_order_; }
   UnitStates& states(int unit) { return states_[static_cast<std::size_t>(unit)]; }
+  const UnitStates& states(int unit) const { return states_[static_cast<std::size_t>(unit)]; }
   // Collective: the gradients of all elements this rank updates; a whole sum where the optimizer
   // is not sharded.
   at::Tensor owned_gradient(int unit);

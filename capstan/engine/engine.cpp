@@ -1,0 +1,83 @@
+#include "capstan/engine/engine.h"
+
+#include <utility>
+
+#include <torch/nn/module.h>
+
+#include "capstan/engine/engine_state.h"
+#include "capstan/shard/access.h"
+
+namespace capstan::engine {
+
+Engine::Engine(std::shared_ptr<torch::nn::Module> model, Options options, Parts parts)
+    : state_(std::make_unique<EngineState>(std::move(model), std::move(options), std::move(parts))) {
+}
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+Engine::~Engine() = default;
+
+void Engine::backward(const at::Tensor& loss, BackwardOptions options) {
+  state_->backward(loss, options);
+}
+
+StepReport Engine::step() { return state_->step(); }
+
+Engine::NoSync::NoSync(EngineState& state) : state_(state) { state_.change_no_sync(1); }
+Engine::NoSync::~NoSync() { state_.change_no_sync(-1); }
+Engine::NoSync Engine::no_sync() { return NoSync(*state_); }
+
+Engine::WholeModel::WholeModel(EngineState& state) : state_(state) {
+  const int units = static_cast<int>(state_.sharded->plan().units.size());
+  for (int unit = 0; unit < units; ++unit) state_.sharded->pin(unit);
+}
+Engine::WholeModel::~WholeModel() {
+  const int units = static_cast<int>(state_.sharded->plan().units.size());
+  for (int unit = 0; unit < units; ++unit) state_.sharded->unpin(unit);
+}
+Engine::WholeModel Engine::whole_parameters() { return WholeModel(*state_); }
+
+at::Tensor Engine::parameter(std::string_view name) {
+  return shard::read_param(sharded(), shard::find_param(sharded().plan(), name));
+}
+
+at::Tensor Engine::master(std::string_view name) {
+  return shard::read_whole(sharded(), shard::find_param(sharded().plan(), name),
+                           {shard::Column::master});
+}
+
+at::Tensor Engine::gradient(std::string_view name) {
+  const at::Tensor sum = shard::read_whole(
+      sharded(), shard::find_param(sharded().plan(), name), {shard::Column::gradient});
+  if (!sum.defined()) return sum;
+  return sum.to(at::kFloat).mul_(state_->gradient_factor());
+}
+
+at::Tensor Engine::state(std::string_view name, std::string_view which) {
+  return shard::read_whole(sharded(), shard::find_param(sharded().plan(), name),
+                           {shard::Column::moment, state_->moment_index(which)});
+}
+
+void Engine::set_parameter(std::string_view name, const at::Tensor& value) {
+  shard::write_param(sharded(), shard::find_param(sharded().plan(), name), value);
+}
+
+void Engine::set_gradient(std::string_view name, const at::Tensor& value) {
+  shard::write_whole(sharded(), shard::find_param(sharded().plan(), name),
+                     {shard::Column::gradient}, value.to(at::kFloat) / state_->gradient_factor());
+}
+
+void Engine::set_state(std::string_view name, std::string_view which, const at::Tensor& value) {
+  shard::write_whole(sharded(), shard::find_param(sharded().plan(), name),
+                     {shard::Column::moment, state_->moment_index(which)}, value);
+}
+
+const Options& Engine::options() const { return state_->options; }
+const Progress& Engine::progress() const { return state_->progress; }
+double Engine::loss_scale() const { return state_->loss_scale.scale; }
+std::vector<double> Engine::learning_rates() const { return state_->learning_rates(); }
+store::Ledger& Engine::ledger() { return state_->sharded->ledger(); }
+comm::Group& Engine::group() { return state_->sharded->group(); }
+shard::ShardedModel& Engine::sharded() { return *state_->sharded; }
+std::string Engine::describe() const { return state_->describe(); }
+
+}  // namespace capstan::engine

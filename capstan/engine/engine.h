@@ -1,0 +1,139 @@
+// The composition root: a model and options become a train step.
+//
+//   capstan::Engine engine(model, options);
+//   for (auto& batch : loader) {
+//     engine.backward(loss_of(model, batch));
+//     engine.step();
+//   }
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/base/log.h"
+#include "capstan/engine/options.h"
+#include "capstan/engine/torch_updater.h"
+#include "capstan/schedule/schedule.h"
+#include "capstan/shard/sharded_model.h"
+
+namespace torch::nn {
+class Module;
+template <typename Contained>
+class ModuleHolder;
+}  // namespace torch::nn
+
+namespace capstan::engine {
+
+// What only code can give; everything else is in Options.
+struct Parts {
+  comm::Group* group = nullptr;  // unset: the ranks that a launcher started; must outlive the engine
+  Logger* logger = nullptr;      // unset: silence; must outlive the engine
+  OptimizerFactory optimizer;    // takes the place of Options::optimizer
+  schedule::Function schedule;   // takes the place of Options::schedule
+};
+
+struct BackwardOptions {
+  bool retain_graph = false;
+  // False: the caller has divided the loss by the accumulation steps already.
+  bool average_accumulation = true;
+};
+
+struct StepReport {
+  bool boundary = false;    // false: one more micro-batch was counted, nothing else happened
+  bool applied = false;     // false at a boundary: the step was skipped
+  double grad_norm = 0;     // of the averaged gradients before clipping; 0 where nobody asked
+  double loss_scale = 1;    // that these gradients were made with
+  std::vector<double> lr;   // of this step, by parameter group
+  std::string non_finite;   // why it was skipped: the first parameter with an inf or NaN
+};
+
+struct Progress {
+  std::int64_t micro_steps = 0;
+  std::int64_t steps = 0;    // optimizer steps, skipped ones included
+  std::int64_t skipped = 0;
+  std::int64_t samples = 0;  // over all ranks
+  std::int64_t applied() const { return steps - skipped; }
+};
+
+class EngineState;
+
+// Owns:    the sharded state of one model. Several engines may live in one process.
+// Threads: one caller at a time.
+// Ranks:   the constructor, backward(), step() and the readers and writers are collective.
+// Errors:  when backward() or step() throws, the group is aborted, so that no peer waits for us.
+class Engine {
+ public:
+  Engine(std::shared_ptr<torch::nn::Module> model, Options options, Parts parts = {});
+  template <typename Contained>
+  Engine(const torch::nn::ModuleHolder<Contained>& model, Options options, Parts parts = {})
+      : Engine(model.ptr(), std::move(options), std::move(parts)) {}
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+  ~Engine();  // the model's hooks go; parameters that are sharded stay placeholders
+
+  // Differentiates loss (one element), times the loss scale, divided by the accumulation steps.
+  void backward(const at::Tensor& loss, BackwardOptions options = {});
+  // After every micro-batch: updates the parameters when the last one of a step was seen.
+  StepReport step();
+
+  // While the handle lives, backwards only accumulate on this rank: no reduction.
+  class NoSync {
+   public:
+    explicit NoSync(EngineState& state);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    EngineState& state_;
+  };
+  [[nodiscard]] NoSync no_sync();
+
+  // While the handle lives, every parameter of the model is whole: for export, inspection, or a
+  // method that the units do not see. Collective, both ways.
+  class WholeModel {
+   public:
+    explicit WholeModel(EngineState& state);
+    ~WholeModel();
+    WholeModel(const WholeModel&) = delete;
+    WholeModel& operator=(const WholeModel&) = delete;
+
+   private:
+    EngineState& state_;
+  };
+  [[nodiscard]] WholeModel whole_parameters();
+
+  // Whole tensors by name, on every rank, at any stage; see shard/access.h. Collective.
+  at::Tensor parameter(std::string_view name);         // in its training dtype
+  at::Tensor master(std::string_view name);            // the copy the optimizer updates
+  at::Tensor gradient(std::string_view name);          // averaged and unscaled
+  at::Tensor state(std::string_view name, std::string_view which);  // e.g. "exp_avg"
+  void set_parameter(std::string_view name, const at::Tensor& value);
+  void set_gradient(std::string_view name, const at::Tensor& value);
+  void set_state(std::string_view name, std::string_view which, const at::Tensor& value);
+
+  const Options& options() const;
+  const Progress& progress() const;
+  double loss_scale() const;                 // that the next backward uses
+  std::vector<double> learning_rates() const;  // of the next step, by parameter group
+  store::Ledger& ledger();
+  comm::Group& group();
+  shard::ShardedModel& sharded();
+  // Mesh, dtypes and units as a table; logged once at start.
+  std::string describe() const;
+
+ private:
+  std::unique_ptr<EngineState> state_;
+};
+
+}  // namespace capstan::engine
+
+namespace capstan {
+using engine::Engine;
+}  // namespace capstan

@@ -1,0 +1,216 @@
+#include "capstan/engine/engine_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/module.h>
+
+#include "capstan/base/error.h"
+#include "capstan/engine/settings.h"
+
+namespace capstan::engine {
+
+// An error here would leave the other ranks waiting: tell them before it goes on its way.
+template <typename Body>
+auto EngineState::guarded(const char* phase, Body&& body) {
+  try {
+    return body();
+  } catch (const CommError&) {
+    throw;  // the group knows already
+  } catch (const std::exception& error) {
+    group_->abort(fmt::format("rank {} failed in {}: {}", group_->rank(), phase, error.what()));
+    throw;
+  }
+}
+
+EngineState::EngineState(std::shared_ptr<torch::nn::Module> model, Options given, Parts parts)
+    : options(std::move(given)),
+      loss_scale(precision::initial_loss_scale(options.precision)),
+      model_(std::move(model)),
+      logger_(parts.logger != nullptr ? parts.logger : &silence_),
+      throughput_(options.batch.train_samples) {
+  check(options, parts.optimizer != nullptr);
+  join(parts.group);
+  build();
+  make_updater(parts);
+  log(LogLevel::info, describe());
+}
+
+void EngineState::join(comm::Group* given) {
+  group_ = given;
+  if (group_ == nullptr) {
+    world_ = comm::make_world(read_rank_env(process_env()), options.comm);
+    group_ = &world_->group();
+  }
+}
+
+void EngineState::build() {
+  const shard::ModelView view = shard::view_model(*model_);
+  shard::Plan plan = make_plan(view, options, group_->size());
+  state_settings_ = state_settings(options);
+  const shard::Settings settings = shard_settings(options, group_->size(), state_settings_);
+  after_sum_ = averaging(options.comm, group_->size()).after_sum;
+  prepare_buffers(*model_, options.precision, *group_);
+  sharded = std::make_unique<shard::ShardedModel>(std::move(plan), view.params, *group_, settings);
+  hooks_ = std::make_unique<shard::Hooks>(*sharded, view);
+  change_no_sync(0);
+}
+
+void EngineState::change_no_sync(int by) {
+  no_sync_depth_ += by;
+  const bool scales = options.precision.scales_loss();
+  hooks_->set_foreign_backward(
+      {.sync = no_sync_depth_ == 0,
+       .refusal = scales ? "call engine.backward(loss): with fp16 the loss must be scaled" : ""});
+}
+
+void EngineState::make_updater(const Parts& parts) {
+  workers_ = std::make_unique<optim::WorkerPool>(std::max(1, at::get_num_threads()));
+  if (parts.optimizer) {
+    updater_ = std::make_unique<TorchUpdater>(parts.optimizer, *sharded);
+    base_lrs_ = {};
+  } else {
+    updater_ = std::make_unique<KernelUpdater>(*options.optimizer, *sharded, *workers_);
+    base_lrs_.push_back(options.optimizer->hyper.lr);
+    for (const optim::Group& group : options.optimizer->groups) base_lrs_.push_back(group.hyper.lr);
+  }
+  if (parts.schedule) {
+    schedule_.emplace(parts.schedule);
+  } else if (options.schedule.has_value()) {
+    schedule_.emplace(*options.schedule, base_lrs_);
+    const std::string warning = schedule::warning(*options.schedule);
+    if (!warning.empty()) log(LogLevel::warning, warning);
+  }
+}
+
+void EngineState::log(LogLevel level, const std::string& text) const {
+  if (group_->rank() == 0 || level == LogLevel::error) logger_->log(level, text);
+}
+
+void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
+  if (!loss.defined() || loss.numel() != 1 || !loss.requires_grad()) {
+    throw ConfigError({.what = "backward() needs a loss of one element that has a gradient",
+                       .where = "Engine::backward",
+                       .fix = "reduce the loss with mean() or sum(), and make sure that it depends "
+                              "on trainable parameters"});
+  }
+  clock_.lap(Phase::forward);
+  backward_scale_ = loss_scale.scale;
+  const double average =
+      how.average_accumulation ? 1.0 / static_cast<double>(options.batch.accumulation_steps) : 1.0;
+  const auto blocked = [this] {
+    return group_->counters()[comm::OpKind::reduce_scatter].blocked;
+  };
+  const auto blocked_before = blocked();
+  guarded("backward", [&] {
+    hooks_->begin_backward(/*sync=*/no_sync_depth_ == 0);
+    torch::autograd::backward({loss}, {at::full_like(loss, backward_scale_ * average)},
+                              how.retain_graph);
+    hooks_->end_backward();
+  });
+  clock_.add(Phase::reduce, blocked() - blocked_before);
+  clock_.lap(Phase::backward);
+}
+
+StepReport EngineState::step() {
+  ++progress.micro_steps;
+  const bool managed = options.batch.managed_accumulation;
+  if (managed && progress.micro_steps % options.batch.accumulation_steps != 0) return {};
+  StepReport report = guarded("step", [this] { return take_step(); });
+  clock_.lap(Phase::step);
+  report_progress(report);
+  return report;
+}
+
+StepReport EngineState::take_step() {
+  const at::NoGradGuard no_grad;
+  StepReport report{.boundary = true, .loss_scale = backward_scale_, .lr = learning_rates()};
+  sharded->finish_gradients();
+  const bool look = options.precision.scales_loss() || options.precision.check_grad_overflow;
+  GradNorm norm;
+  if (look || options.gradient_clipping > 0) norm = measure_gradients(*sharded, {*workers_});
+  ++progress.steps;
+  progress.samples += options.batch.train_samples;
+  report.grad_norm = norm.sum_norm * gradient_factor();
+  const bool overflowed = look && norm.non_finite.has_value();
+  const precision::LossScaleState before = loss_scale;
+  const auto next = precision::next_loss_scale(options.precision, before, overflowed);
+  loss_scale = next.state;
+  if (overflowed) {
+    ++progress.skipped;
+    report.non_finite = sharded->plan().params[static_cast<std::size_t>(*norm.non_finite)].name;
+    log(LogLevel::warning, precision::skip_report(before, next, report.non_finite));
+    if (precision::stops_run(next.event)) {
+      throw ConfigError(precision::stop_error(next, report.non_finite));
+    }
+  } else {
+    apply(report);
+  }
+  sharded->clear_gradients();
+  return report;
+}
+
+void EngineState::apply(StepReport& report) {
+  double factor = gradient_factor();
+  if (options.gradient_clipping > 0) {
+    // A little above the limit counts as at it, as users of the same key know it.
+    factor /= std::max(1.0, (report.grad_norm + 1e-6) / options.gradient_clipping);
+  }
+  UpdateScalars scalars{.step = progress.applied(), .grad_factor = factor, .lr = report.lr};
+  if (schedule_.has_value()) scalars.momentum = schedule_->at(progress.applied() - 1, 0).momentum;
+  updater_->update(*sharded, scalars);
+  report.applied = true;
+}
+
+std::vector<double> EngineState::learning_rates() const {
+  if (!schedule_.has_value()) return base_lrs_;
+  std::vector<double> rates;
+  const std::size_t groups = std::max<std::size_t>(1, base_lrs_.size());
+  for (std::size_t g = 0; g < groups; ++g) {
+    rates.push_back(schedule_->at(progress.applied(), static_cast<int>(g)).lr);
+  }
+  return rates;
+}
+
+int EngineState::moment_index(std::string_view which) const {
+  const auto& names = state_settings_.moment_names;
+  const auto found = std::find(names.begin(), names.end(), which);
+  if (found != names.end()) return static_cast<int>(found - names.begin());
+  throw ConfigError({.what = fmt::format("the optimizer has no state '{}'", which),
+                     .where = "Engine::state",
+                     .fix = names.empty() ? "it keeps none"
+                                          : fmt::format("use one of: {}", fmt::join(names, ", "))});
+}
+
+void EngineState::report_progress(const StepReport& report) {
+  throughput_.step_ended(Throughput::Clock::now());
+  const profile::Options& profile = options.profile;
+  const bool due = profile.steps_per_print > 0 && progress.steps % profile.steps_per_print == 0;
+  if (!due) return;
+  log(LogLevel::info, fmt::format("step={}, skipped={}, lr=[{}]", progress.steps, progress.skipped,
+                                  fmt::join(report.lr, ", ")));
+  if (profile.throughput && throughput_.current().has_value()) {
+    log(LogLevel::info,
+        throughput_line(throughput_, progress.micro_steps, sharded->ledger().now().total(),
+                        sharded->ledger().peak_total()));
+  }
+  if (profile.wall_clock_breakdown) log(LogLevel::info, clock_.take_line());
+  if (profile.memory_breakdown) {
+    log(LogLevel::info, fmt::format("memory: {} (peak {})", store::to_text(sharded->ledger().now()),
+                                    store::to_text(sharded->ledger().peak())));
+    sharded->ledger().reset_peak();
+  }
+}
+
+std::string EngineState::describe() const {
+  return describe_run(options, sharded->plan(), group_->size());
+}
+
+}  // namespace capstan::engine

@@ -1,0 +1,72 @@
+// What an Engine holds; seen by the sources of this folder only.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capstan/comm/world.h"
+#include "capstan/engine/engine.h"
+#include "capstan/engine/grad_norm.h"
+#include "capstan/engine/phase_clock.h"
+#include "capstan/engine/throughput.h"
+#include "capstan/engine/updater.h"
+#include "capstan/optim/cpu/worker_pool.h"
+#include "capstan/precision/loss_scale.h"
+#include "capstan/shard/hooks.h"
+
+namespace capstan::engine {
+
+class EngineState {
+ public:
+  EngineState(std::shared_ptr<torch::nn::Module> model, Options options, Parts parts);
+
+  void backward(const at::Tensor& loss, const BackwardOptions& how);
+  StepReport step();
+
+  void change_no_sync(int by);
+  void log(LogLevel level, const std::string& text) const;
+  std::vector<double> learning_rates() const;
+  int moment_index(std::string_view which) const;
+  std::string describe() const;
+
+  // From the summed gradient to the averaged, unscaled one.
+  double gradient_factor() const { return after_sum_ / backward_scale_; }
+
+  Options options;
+  Progress progress;
+  std::unique_ptr<shard::ShardedModel> sharded;
+  precision::LossScaleState loss_scale;
+
+ private:
+  void join(comm::Group* given);
+  void build();
+  void make_updater(const Parts& parts);
+  StepReport take_step();
+  void apply(StepReport& report);
+  void report_progress(const StepReport& report);
+  template <typename Body>
+  auto guarded(const char* phase, Body&& body);
+
+  std::shared_ptr<torch::nn::Module> model_;
+  NullLogger silence_;
+  Logger* logger_;
+  std::unique_ptr<comm::World> world_;  // only where nobody gave us a group
+  comm::Group* group_ = nullptr;
+  int no_sync_depth_ = 0;
+  double after_sum_ = 1;  // what is left of the division by the ranks
+  double backward_scale_ = 1;  // the loss scale of this step's backwards
+  shard::StateSettings state_settings_;
+  std::unique_ptr<optim::WorkerPool> workers_;
+  std::unique_ptr<shard::Hooks> hooks_;
+  std::unique_ptr<Updater> updater_;
+  std::optional<schedule::Schedule> schedule_;
+  std::vector<double> base_lrs_;  // by group
+  Throughput throughput_;
+  PhaseClock clock_;
+};
+
+}  // namespace capstan::engine

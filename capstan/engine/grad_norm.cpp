@@ -1,0 +1,63 @@
+#include "capstan/engine/grad_norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ops/empty.h>
+
+#include "capstan/engine/columns.h"
+#include "capstan/optim/column_ops.h"
+
+namespace capstan::engine {
+namespace {
+
+constexpr double kNone = -1;  // no parameter is bad
+
+struct LocalSums {
+  double squares = 0;
+  double first_bad = kNone;
+};
+
+LocalSums sum_own_shards(shard::ShardedModel& model, const optim::CpuRun& run) {
+  LocalSums sums;
+  const shard::Plan& plan = model.plan();
+  for (const int unit : model.step_order()) {
+    const shard::UnitSpec& spec = plan.units[static_cast<std::size_t>(unit)];
+    const at::Tensor& grads = model.gradient_shard(unit);
+    for (const layout::SlotPiece& piece : spec.layout.pieces(model.group().rank())) {
+      const double squares =
+          optim::sum_squares(const_column(grads, piece.in_shard.begin), piece.in_shard.size(), run);
+      sums.squares += squares;
+      if (std::isfinite(squares)) continue;
+      const double param = spec.params[static_cast<std::size_t>(piece.slot)];
+      if (sums.first_bad == kNone || param < sums.first_bad) sums.first_bad = param;
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+GradNorm measure_gradients(shard::ShardedModel& model, const optim::CpuRun& run) {
+  const LocalSums mine = sum_own_shards(model, run);
+  comm::Group& group = model.group();
+  const at::Tensor sent = at::empty({2}, at::kDouble);
+  sent.mutable_data_ptr<double>()[0] = mine.squares;
+  sent.mutable_data_ptr<double>()[1] = mine.first_bad;
+  const at::Tensor all = at::empty({2 * group.size()}, at::kDouble);
+  group.all_gather(all, sent, "gradient norm").wait();
+
+  GradNorm result;
+  double squares = 0;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const double* const theirs = all.const_data_ptr<double>() + std::ptrdiff_t{2} * rank;
+    squares += theirs[0];
+    if (theirs[1] == kNone) continue;
+    const int bad = static_cast<int>(theirs[1]);
+    result.non_finite = std::min(result.non_finite.value_or(bad), bad);
+  }
+  result.sum_norm = std::sqrt(squares);
+  return result;
+}
+
+}  // namespace capstan::engine

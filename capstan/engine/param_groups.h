@@ -1,0 +1,23 @@
+// Which hyper-parameters each parameter is updated with.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "capstan/optim/options.h"
+#include "capstan/shard/plan.h"
+
+namespace capstan::engine {
+
+// '*' in the pattern stands for any text, also none; everything else for itself.
+bool matches(std::string_view pattern, std::string_view name);
+
+// hyper[0] is the default group; hyper[i + 1] is options.groups[i].
+struct ParamGroups {
+  std::vector<optim::HyperParams> hyper;
+  std::vector<int> of_param;  // by parameter index
+};
+
+ParamGroups assign_groups(const optim::Options& options, const shard::Plan& plan);
+
+}  // namespace capstan::engine

@@ -1,0 +1,134 @@
+#include "capstan/engine/settings.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/nn/module.h>
+
+#include "capstan/base/error.h"
+#include "capstan/base/text.h"
+#include "capstan/optim/update.h"
+#include "capstan/precision/policy.h"
+#include "capstan/shard/torch_dtype.h"
+
+namespace capstan::engine {
+namespace {
+
+void check_param(const std::string& name, const at::Tensor& param) {
+  if (param.is_floating_point() && param.scalar_type() != at::kDouble && param.is_cpu() &&
+      param.layout() == at::kStrided) {
+    return;
+  }
+  throw ConfigError({.what = fmt::format("a parameter of type {} on {}",
+                                         c10::toString(param.scalar_type()), param.device().str()),
+                     .where = name,
+                     .fix = "this build trains fp32, fp16 and bf16 parameters in CPU memory: convert "
+                            "the model with model->to(...), or make the tensor a buffer"});
+}
+
+}  // namespace
+
+void check(const Options& options, bool has_optimizer_factory) {
+  std::vector<std::string> problems;
+  if (!options.optimizer.has_value() && !has_optimizer_factory) {
+    problems.emplace_back("no optimizer: set Options::optimizer or Parts::optimizer");
+  }
+  if (options.batch.accumulation_steps < 1) {
+    problems.push_back(fmt::format("accumulation_steps is {}", options.batch.accumulation_steps));
+  }
+  if (options.store.params.placement != store::Placement::device ||
+      options.store.optimizer.placement != store::Placement::device) {
+    problems.emplace_back("offload to host or nvme is not available yet");
+  }
+  if (options.optimizer.has_value()) optim::check(*options.optimizer);
+  precision::check(options.precision);
+  if (problems.empty()) return;
+  throw ConfigError({.what = fmt::format("{}", fmt::join(problems, "; ")),
+                     .where = "engine::Options",
+                     .fix = "correct these options; docs/config.md tells what each does"});
+}
+
+Averaging averaging(const comm::Options& options, int ranks) {
+  if (options.reduce_op == comm::ReduceOp::sum) return {};
+  if (options.prescale_gradients) return {1.0 / ranks, 1.0};
+  return {1.0 / options.predivide_factor, options.predivide_factor / ranks};
+}
+
+shard::Plan make_plan(const shard::ModelView& view, const Options& options, int ranks) {
+  std::vector<shard::ParamSpec> params;
+  for (std::size_t i = 0; i < view.params.size(); ++i) {
+    const at::Tensor& param = view.params[i];
+    check_param(view.names[i], param);
+    params.push_back({.name = view.names[i],
+                      .sizes = param.sizes().vec(),
+                      .dtype = options.precision.params,
+                      .trainable = param.requires_grad()});
+  }
+  return shard::make_plan(
+      std::move(params), view.boundaries,
+      {.world_size = ranks,
+       .persistence_threshold_elems = options.shard.persistence_threshold_elems,
+       .persistence_total_elems = options.shard.persistence_total_elems});
+}
+
+shard::StateSettings state_settings(const Options& options) {
+  shard::StateSettings settings{.master = options.precision.master,
+                                .moments = options.precision.optimizer_state};
+  if (!options.optimizer.has_value()) return settings;
+  const optim::Options& optimizer = *options.optimizer;
+  const auto take = [&settings, &optimizer](const optim::HyperParams& hyper) {
+    const auto names = optim::state_names(optimizer.kind, hyper);
+    if (names.size() > settings.moment_names.size()) {
+      settings.moment_names.assign(names.begin(), names.end());
+    }
+    settings.initial_moment = optim::initial_state(optimizer.kind, hyper);
+  };
+  for (const optim::Group& group : optimizer.groups) take(group.hyper);
+  take(optimizer.hyper);
+  return settings;
+}
+
+shard::Settings shard_settings(const Options& options, int ranks,
+                               const shard::StateSettings& states) {
+  const shard::Policy policy = shard::policy_for(options.shard);
+  return {.policy = policy,
+          .limits = {.prefetch_bytes = options.shard.overlap_comm ? options.shard.prefetch_bytes : 0,
+                     .max_live_bytes = options.shard.max_live_bytes,
+                     .max_reuse_bytes = options.shard.max_reuse_bytes},
+          .reduce = {.schedule = policy.reduce,
+                     .accum = options.precision.grad_accum,
+                     .travel = options.precision.reduce_dtype(),
+                     .before_sum = averaging(options.comm, ranks).before_sum},
+          .states = states,
+          .unused = options.shard.unused_parameters};
+}
+
+void prepare_buffers(torch::nn::Module& model, const precision::Options& options,
+                     comm::Group& group) {
+  for (at::Tensor buffer : model.buffers()) {
+    if (!buffer.defined()) continue;
+    if (options.buffers.has_value() && buffer.is_floating_point()) {
+      buffer.set_data(buffer.to(shard::torch_dtype(*options.buffers)));
+    }
+    if (!buffer.is_contiguous()) buffer.set_data(buffer.contiguous());
+    if (buffer.numel() == 0) continue;
+    // As bytes: a buffer may have any dtype.
+    at::Tensor bytes = buffer.detach().view(-1).view(at::kByte);
+    group.broadcast(bytes, 0, "buffers").wait();
+  }
+}
+
+std::string describe_run(const Options& options, const shard::Plan& plan, int ranks) {
+  std::int64_t elems = 0;
+  for (const shard::ParamSpec& param : plan.params) elems += param.numel();
+  const shard::Policy policy = shard::policy_for(options.shard);
+  return fmt::format(
+      "stage {}: {} parameters ({} trainable) in {} units\n{}", options.shard.stage, elems,
+      plan.trainable_elems(), plan.units.size(),
+      precision::dtype_table(options.precision,
+                             {.data_parallel = ranks,
+                              .parameter_parallel = policy.shards_optimizer() ? ranks : 1}));
+}
+
+}  // namespace capstan::engine

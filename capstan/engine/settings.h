@@ -1,0 +1,38 @@
+// From options to what the parts of an engine are given. Pure, but for the buffers of a model.
+#pragma once
+
+#include <string>
+
+#include "capstan/engine/options.h"
+#include "capstan/shard/hooks.h"
+#include "capstan/shard/sharded_model.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace capstan::engine {
+
+// Throws one ConfigError that lists every option this engine cannot work with.
+void check(const Options& options, bool has_optimizer_factory);
+
+// How the sum over ranks becomes the average: a factor before it and one after.
+struct Averaging {
+  double before_sum = 1;
+  double after_sum = 1;
+};
+Averaging averaging(const comm::Options& options, int ranks);
+
+shard::Plan make_plan(const shard::ModelView& view, const Options& options, int ranks);
+shard::StateSettings state_settings(const Options& options);
+shard::Settings shard_settings(const Options& options, int ranks,
+                               const shard::StateSettings& states);
+
+// Casts floating-point buffers as the options say; rank 0's become everybody's. Collective.
+void prepare_buffers(torch::nn::Module& model, const precision::Options& options,
+                     comm::Group& group);
+
+// Mesh, dtypes and memory as a table.
+std::string describe_run(const Options& options, const shard::Plan& plan, int ranks);
+
+}  // namespace capstan::engine

@@ -1,0 +1,63 @@
+// One optimizer update of everything this rank owns, unit by unit; each unit's new parameters
+// travel while the next one is computed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "capstan/engine/param_groups.h"
+#include "capstan/optim/update.h"
+#include "capstan/shard/sharded_model.h"
+
+namespace capstan::engine {
+
+struct UpdateScalars {
+  std::int64_t step = 1;               // from 1; skipped steps do not count
+  double grad_factor = 1;              // from the summed gradient to the one that is applied
+  std::vector<double> lr;              // by parameter group
+  std::optional<double> momentum;      // from a schedule that moves it
+};
+
+// Ranks: update() is collective.
+class Updater {
+ public:
+  virtual ~Updater() = default;
+  virtual void update(shard::ShardedModel& model, const UpdateScalars& scalars) = 0;
+};
+
+// With our own kernels. The model's states were made for `options.kind`.
+class KernelUpdater final : public Updater {
+ public:
+  // `workers` must outlive this.
+  KernelUpdater(const optim::Options& options, const shard::ShardedModel& model,
+                optim::WorkerPool& workers);
+
+  void update(shard::ShardedModel& model, const UpdateScalars& scalars) override;
+
+ private:
+  // Elements of a unit with one group: element-wise kernels run over neighbours and the padding
+  // between them at once; LAMB runs over the piece that one rank owns of one parameter.
+  struct Stretch {
+    int param = 0;  // the first one
+    int group = 0;
+    int rank = 0;  // whose shard it lies in
+    layout::ElemRange range;  // in the owned elements
+  };
+
+  std::vector<Stretch> stretches_of(const shard::ShardedModel& model, int unit) const;
+  optim::Span span_of(const shard::UnitStates& states, const at::Tensor& grads,
+                      layout::ElemRange range) const;
+  optim::StepScalars scalars_of(const UpdateScalars& scalars, int group) const;
+  void update_elements(shard::ShardedModel& model, const UpdateScalars& scalars);
+  void update_lamb(shard::ShardedModel& model, const UpdateScalars& scalars);
+  std::vector<double> lamb_slot_sums(shard::ShardedModel& model, const UpdateScalars& scalars);
+
+  optim::Kind kind_;
+  ParamGroups groups_;
+  optim::CpuRun run_;
+  std::vector<std::vector<Stretch>> stretches_;  // by unit
+};
+
+}  // namespace capstan::engine

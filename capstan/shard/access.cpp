@@ -1,0 +1,132 @@
+#include "capstan/shard/access.h"
+
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "capstan/base/error.h"
+#include "capstan/base/text.h"
+
+namespace capstan::shard {
+namespace {
+
+const UnitSpec& unit_spec(const ShardedModel& model, int param) {
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  return model.plan().units[static_cast<std::size_t>(place.unit)];
+}
+
+// The column's tensor over the elements this rank owns; for gradients: over its shard.
+at::Tensor own_part(ShardedModel& model, int unit, ColumnName column) {
+  switch (column.column) {
+    case Column::gradient:
+      model.finish_gradients();
+      return model.gradient_shard(unit);
+    case Column::moment:
+      return model.states(unit).moments.at(static_cast<std::size_t>(column.moment));
+    case Column::master:
+      break;
+  }
+  return model.states(unit).master;
+}
+
+at::Tensor slot_of(const at::Tensor& flat, const UnitSpec& spec, int slot,
+                   const std::vector<std::int64_t>& sizes) {
+  const layout::ElemRange range = spec.layout.slots()[static_cast<std::size_t>(slot)];
+  return flat.narrow(0, range.begin, range.size()).view(sizes).clone();
+}
+
+void check_shape(const ParamSpec& param, const at::Tensor& value) {
+  if (value.defined() && value.sizes() == at::IntArrayRef(param.sizes)) return;
+  throw ConfigError({.what = fmt::format("a value of shape [{}] for a parameter of shape [{}]",
+                                         value.defined() ? fmt::format("{}", fmt::join(value.sizes(), ", ")) : "none",
+                                         fmt::join(param.sizes, ", ")),
+                     .where = param.name,
+                     .fix = "give the whole parameter's value, on every rank"});
+}
+
+// Copies the part of `value` that lies in `range` of the flat buffer to its place in `part`.
+void write_part(const at::Tensor& part, layout::ElemRange range, layout::ElemRange slot,
+                const at::Tensor& value) {
+  const layout::ElemRange both = layout::intersect(range, slot);
+  if (both.size() == 0) return;
+  part.narrow(0, both.begin - range.begin, both.size())
+      .copy_(value.reshape({-1}).narrow(0, both.begin - slot.begin, both.size()));
+}
+
+}  // namespace
+
+int find_param(const Plan& plan, std::string_view name) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < plan.params.size(); ++i) {
+    if (plan.params[i].name == name) return static_cast<int>(i);
+    names.push_back(plan.params[i].name);
+  }
+  const std::string nearest = nearest_name(name, names);
+  throw ConfigError({.what = fmt::format("there is no parameter '{}'", name),
+                     .where = fmt::format("a model of {} parameters", names.size()),
+                     .fix = nearest.empty() ? "use a name from named_parameters()"
+                                            : fmt::format("did you mean '{}'?", nearest)});
+}
+
+at::Tensor read_whole(ShardedModel& model, int param, ColumnName column) {
+  const at::NoGradGuard no_grad;
+  const ParamSpec& spec = model.plan().params[static_cast<std::size_t>(param)];
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  if (!spec.trainable) return {};
+  const UnitSpec& unit = unit_spec(model, param);
+  const at::Tensor part = own_part(model, place.unit, column);
+  if (part.numel() == unit.layout.padded_elems()) return slot_of(part, unit, place.slot, spec.sizes);
+  const at::Tensor whole = at::empty({unit.layout.padded_elems()}, part.options());
+  model.group().all_gather(whole, part, unit.name).wait();
+  return slot_of(whole, unit, place.slot, spec.sizes);
+}
+
+at::Tensor read_param(ShardedModel& model, int param) {
+  const at::NoGradGuard no_grad;
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  model.pin(place.unit);
+  at::Tensor value = model.unit(place.unit).slot(place.slot).clone();
+  model.unpin(place.unit);
+  return value;
+}
+
+void write_whole(ShardedModel& model, int param, ColumnName column, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  const ParamSpec& spec = model.plan().params[static_cast<std::size_t>(param)];
+  check_shape(spec, value);
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  const UnitSpec& unit = unit_spec(model, param);
+  if (!spec.trainable) {
+    throw ConfigError({.what = "a frozen parameter has no optimizer state or gradient",
+                       .where = spec.name,
+                       .fix = "set the parameter itself"});
+  }
+  const layout::ElemRange slot = unit.layout.slots()[static_cast<std::size_t>(place.slot)];
+  const layout::ElemRange range = column.column == Column::gradient
+                                      ? unit.layout.shard(model.group().rank())
+                                      : model.states(place.unit).owned.range;
+  write_part(own_part(model, place.unit, column), range, slot, value);
+  if (column.column == Column::master) write_param(model, param, value);
+}
+
+void write_param(ShardedModel& model, int param, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  const ParamSpec& spec = model.plan().params[static_cast<std::size_t>(param)];
+  check_shape(spec, value);
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  const UnitSpec& unit_spec_of = unit_spec(model, param);
+  Unit& unit = model.unit(place.unit);
+  const layout::ElemRange slot = unit_spec_of.layout.slots()[static_cast<std::size_t>(place.slot)];
+  // The shard, which is part of the flat buffer for units that stay whole; and the whole slot.
+  write_part(unit.shard(), unit_spec_of.layout.shard(model.group().rank()), slot, value);
+  if (unit.state() == UnitState::whole) unit.slot(place.slot).copy_(value);
+  if (spec.trainable && !model.states(place.unit).master_is_params()) {
+    write_part(model.states(place.unit).master, model.states(place.unit).owned.range, slot, value);
+  }
+  unit.bump_versions();
+}
+
+}  // namespace capstan::shard

@@ -1,0 +1,34 @@
+// Whole tensors of a sharded model by parameter: read and written on every rank, at any stage.
+#pragma once
+
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/shard/sharded_model.h"
+
+namespace capstan::shard {
+
+enum class Column { master, gradient, moment };
+
+struct ColumnName {
+  Column column = Column::master;
+  int moment = 0;  // which one, for Column::moment
+};
+
+// The index of a parameter. Throws ConfigError with the nearest name when there is none.
+int find_param(const Plan& plan, std::string_view name);
+
+// Collective; every rank gets the same tensor, of the parameter's shape: the master copy, the
+// summed gradient (reduces what is not reduced yet), or one of the optimizer's moments. An
+// undefined tensor where the parameter is frozen and has none.
+at::Tensor read_whole(ShardedModel& model, int param, ColumnName column);
+// The parameter in the dtype it is trained in, frozen or not. Collective.
+at::Tensor read_param(ShardedModel& model, int param);
+
+// Collective; every rank gives the same value, of the parameter's shape. A master also sets the
+// parameter itself. A gradient replaces the sum that the next step uses.
+void write_whole(ShardedModel& model, int param, ColumnName column, const at::Tensor& value);
+void write_param(ShardedModel& model, int param, const at::Tensor& value);
+
+}  // namespace capstan::shard

@@ -1,0 +1,107 @@
+#include "capstan/shard/memory.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace capstan::shard {
+namespace {
+
+using store::MemoryKind;
+using store::MemoryUse;
+
+struct UnitBytes {
+  std::int64_t whole = 0;  // gathered parameters
+  std::int64_t shard = 0;  // kept parameters
+  std::int64_t local = 0;  // a flat gradient buffer
+  std::int64_t sum = 0;    // our shard of the sum
+  std::int64_t converted = 0;
+  std::int64_t whole_sum = 0;
+  std::int64_t states = 0;
+  bool released = false;
+};
+
+UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
+  const bool alone = unit.layout.world_size() == 1;
+  const bool sharded = settings.policy.shards_optimizer();
+  UnitBytes bytes;
+  bytes.released = settings.policy.params == Gather::per_use && !unit.resident;
+  bytes.shard = bytes.released ? unit.layout.shard_elems() * size_bytes(unit.dtype)
+                               : unit.whole_bytes();
+  bytes.whole = bytes.released && !alone ? unit.whole_bytes() : 0;
+  if (!unit.trainable) return bytes;
+  const std::int64_t padded = unit.layout.padded_elems();
+  const std::int64_t owned = sharded ? unit.layout.shard_elems() : padded;
+  const std::int64_t accum = size_bytes(settings.reduce.accum);
+  bytes.local = padded * size_bytes(unit.dtype);
+  if (!alone) {
+    bytes.sum = unit.layout.shard_elems() * accum;
+    bytes.converted =
+        unit.dtype == settings.reduce.travel ? 0 : padded * size_bytes(settings.reduce.travel);
+    bytes.whole_sum = sharded ? 0 : padded * accum;
+  }
+  const std::int64_t master = settings.states.master == unit.dtype ? 0 : size_bytes(settings.states.master);
+  const auto moments = static_cast<std::int64_t>(settings.states.moment_names.size());
+  bytes.states = owned * (master + moments * size_bytes(settings.states.moments));
+  return bytes;
+}
+
+// Gradient bytes while the units are reduced one after the other, starting with `held`. `fill`: the
+// buffers are filled on the way (in backward) instead of before (at the step).
+std::int64_t peak_of_reduction(const std::vector<UnitBytes>& order, bool fill) {
+  std::int64_t held = 0;
+  if (!fill) {
+    for (const UnitBytes& unit : order) held += unit.local;
+  }
+  std::int64_t peak = held;
+  std::int64_t in_flight = 0;  // freed when the next one is issued
+  for (const UnitBytes& unit : order) {
+    if (fill) held += unit.local;
+    peak = std::max(peak, held);
+    held -= in_flight;
+    held += unit.sum + unit.converted;
+    peak = std::max(peak, held);
+    if (unit.converted > 0) held -= unit.local;
+    in_flight = unit.converted > 0 ? unit.converted : unit.local;
+    if (unit.sum == 0) in_flight = 0;  // alone: the buffer itself becomes the sum
+  }
+  return peak;
+}
+
+}  // namespace
+
+MemoryForecast forecast(const Plan& plan, const Settings& settings) {
+  std::vector<UnitBytes> units;
+  std::vector<UnitBytes> trainable;  // in the order of reduction
+  MemoryForecast result;
+  for (const UnitSpec& unit : plan.units) {
+    units.push_back(bytes_of(unit, settings));
+    result.rest[MemoryKind::parameters] += units.back().shard;
+    result.rest[MemoryKind::optimizer] += units.back().states;
+    if (unit.trainable) trainable.insert(trainable.begin(), units.back());
+  }
+  std::int64_t most_whole = 0;
+  for (const std::vector<int>& needed : plan.boundary_units) {
+    std::int64_t whole = 0;
+    for (const int unit : needed) whole += units[static_cast<std::size_t>(unit)].whole;
+    most_whole = std::max(most_whole, whole);
+  }
+  result.forward = result.backward = result.step = result.rest;
+  result.forward[MemoryKind::parameters] += most_whole;
+  result.backward[MemoryKind::parameters] += most_whole;
+
+  std::int64_t locals = 0;
+  std::int64_t sums = 0;
+  std::int64_t largest_whole_sum = 0;
+  for (const UnitBytes& unit : trainable) {
+    locals += unit.local;
+    sums += unit.sum;
+    largest_whole_sum = std::max(largest_whole_sum, unit.whole_sum);
+  }
+  const bool at_step = settings.reduce.schedule == ReduceSchedule::at_step;
+  result.backward[MemoryKind::gradients] = at_step ? locals : peak_of_reduction(trainable, true);
+  result.step[MemoryKind::gradients] =
+      std::max(at_step ? peak_of_reduction(trainable, false) : 0, sums + largest_whole_sum);
+  return result;
+}
+
+}  // namespace capstan::shard

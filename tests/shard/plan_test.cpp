@@ -1,0 +1,84 @@
+#include "capstan/shard/plan.h"
+
+#include <gmock/gmock.h>
+
+#include "capstan/base/error.h"
+#include "capstan/shard/policy.h"
+
+namespace capstan::shard {
+namespace {
+
+using testing::ElementsAre;
+
+ParamSpec param(std::string name, std::int64_t numel) {
+  return {.name = std::move(name), .sizes = {numel}};
+}
+
+PlanOptions options(int world_size) {
+  return {.world_size = world_size,
+          .align_bytes = 64,
+          .persistence_threshold_elems = 10,
+          .persistence_total_elems = 1'000'000};
+}
+
+TEST(Plan, SmallParametersAndThoseOfNoBoundaryAreResidentAndComeFirst) {
+  const Plan plan = make_plan({param("a.weight", 100), param("a.bias", 5), param("head", 300)},
+                              {{.name = "a", .params = {0, 1}}}, options(2));
+  ASSERT_EQ(plan.units.size(), 2U);
+  EXPECT_TRUE(plan.units[0].resident);
+  EXPECT_THAT(plan.units[0].params, ElementsAre(1, 2));
+  EXPECT_EQ(plan.units[1].name, "a");
+  EXPECT_THAT(plan.boundary_units[0], ElementsAre(1));
+}
+
+TEST(Plan, ASharedParameterBelongsToItsFirstUserAndIsGatheredForAll) {
+  const Plan plan =
+      make_plan({param("embed", 100), param("block", 100)},
+                {{.name = "embed", .params = {0}}, {.name = "block", .params = {1}},
+                 {.name = "head", .params = {0}}},
+                options(1));
+  ASSERT_EQ(plan.units.size(), 2U);
+  EXPECT_THAT(plan.boundary_units, ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(0)));
+}
+
+TEST(Plan, FrozenParametersFormUnitsOfTheirOwn) {
+  std::vector<ParamSpec> params = {param("w", 100), param("lora", 50)};
+  params[0].trainable = false;
+  const Plan plan = make_plan(params, {{.name = "block", .params = {0, 1}}}, options(1));
+  ASSERT_EQ(plan.units.size(), 2U);
+  EXPECT_FALSE(plan.units[0].trainable);
+  EXPECT_EQ(plan.units[0].name, "block (frozen)");
+  EXPECT_THAT(plan.boundary_units[0], ElementsAre(0, 1));
+  EXPECT_EQ(plan.trainable_elems(), 50);
+}
+
+TEST(Plan, ResidentParametersStopAtTheTotal) {
+  PlanOptions limited = options(1);
+  limited.persistence_total_elems = 12;
+  const Plan plan = make_plan({param("a", 8), param("b", 8), param("c", 4)},
+                              {{.name = "m", .params = {0, 1, 2}}}, limited);
+  EXPECT_THAT(plan.units[0].params, ElementsAre(0, 2));
+  EXPECT_THAT(plan.units[1].params, ElementsAre(1));
+}
+
+TEST(Plan, FingerprintTellsModelsApart) {
+  const auto print = [](std::int64_t numel, std::string name) {
+    return fingerprint(make_plan({param(std::move(name), numel)}, {}, options(2)));
+  };
+  EXPECT_EQ(print(100, "w"), print(100, "w"));
+  EXPECT_NE(print(100, "w"), print(101, "w"));
+  EXPECT_NE(print(100, "w"), print(100, "v"));
+}
+
+TEST(Policy, StagesAreValues) {
+  EXPECT_EQ(policy_for({.stage = 0}), (Policy{Gather::never, ReduceSchedule::at_step}));
+  EXPECT_EQ(policy_for({.stage = 1}), (Policy{Gather::per_step, ReduceSchedule::at_step}));
+  EXPECT_EQ(policy_for({.stage = 2}), (Policy{Gather::per_step, ReduceSchedule::per_backward}));
+  EXPECT_EQ(policy_for({.stage = 3}), (Policy{Gather::per_use, ReduceSchedule::per_backward}));
+  EXPECT_EQ(policy_for({.stage = 3, .reduce_schedule = ReduceSchedule::at_step}).reduce,
+            ReduceSchedule::at_step);
+  EXPECT_THROW(policy_for({.stage = 4}), ConfigError);
+}
+
+}  // namespace
+}  // namespace capstan::shard
