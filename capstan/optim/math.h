@@ -1,8 +1,8 @@
-// The element-wise optimizers, once, for every instruction set: each is a small function object
-// over a vector type (see cpu/vec_scalar.h for what that offers). The order of roundings is written
-// out (explicit fma, IEEE division and square root), so all instantiations give the same bits, save
-// that a NaN may carry another payload. constexpr lets a CUDA compiler use the same text for the
-// device.
+// The element-wise optimizers, once, for every instruction set: small function objects over a
+// vector type (cpu/vec_scalar.h shows what that offers) with the order of roundings written out
+// (explicit fma, IEEE division and square root): the same bits everywhere, save a NaN's payload.
+// constexpr lets nvcc --expt-relaxed-constexpr use this text over a type with constexpr __device__
+// operations.
 #pragma once
 
 namespace capstan::optim {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "capstan/base/dtype.h"
@@ -75,11 +74,19 @@ class TestColumn {
   std::vector<unsigned char> bytes_;
 };
 
+// Bell-shaped with deviation `scale`: the sum of four uniform numbers. Much faster than the
+// standard library's, which matters under a sanitizer.
 inline std::vector<float> normal_values(std::int64_t elems, unsigned seed, float scale = 1.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0f, scale);
+  std::uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
   std::vector<float> out(static_cast<std::size_t>(elems));
-  for (float& x : out) x = normal(random);
+  for (float& x : out) {
+    std::int64_t sum = 0;
+    for (int i = 0; i < 4; ++i) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      sum += static_cast<std::int32_t>(state >> 32);
+    }
+    x = scale * static_cast<float>(static_cast<double>(sum) * (0x1p-31 * 0.8660254037844386));
+  }
   return out;
 }
 
