@@ -60,6 +60,7 @@ void Unit::make_shard() {
   const at::Tensor part = storage_.range(mine);
   shard_ = tensor_over(pool_->take(part.nbytes(), store::MemoryKind::parameters), part.numel(),
                        part.options());
+  shard_.copy_(part);
 }
 
 void Unit::start_gather() {

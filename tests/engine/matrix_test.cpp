@@ -22,7 +22,7 @@ constexpr int kBlocks = 3;
 constexpr int kClasses = 7;
 constexpr int kSteps = 4;
 
-struct Setup {
+struct Case {
   int stage = 0;
   DType dtype = DType::fp32;
   int world = 1;
@@ -39,41 +39,41 @@ struct Result {
   std::vector<double> norms;
 };
 
-Options options_of(const Setup& setup) {
+Options options_of(const Case& run) {
   Options options;
-  options.batch = {.train_samples = 4L * setup.world * setup.backwards,
+  options.batch = {.train_samples = 4L * run.world * run.backwards,
                    .micro_samples = 4,
-                   .accumulation_steps = setup.backwards};
-  options.gradient_clipping = setup.clip ? 0.05 : 0;
+                   .accumulation_steps = run.backwards};
+  options.gradient_clipping = run.clip ? 0.05 : 0;
   options.optimizer = optim::Options{
-      .kind = setup.kind, .hyper = {.lr = 1e-2, .weight_decay = 0.01, .momentum = 0.9}};
-  options.precision.params = setup.dtype;
+      .kind = run.kind, .hyper = {.lr = 1e-2, .weight_decay = 0.01, .momentum = 0.9}};
+  options.precision.params = run.dtype;
   options.precision.loss_scale.initial_scale_power = 8;
-  options.shard.stage = setup.stage;
-  options.shard.reduce_schedule = setup.schedule;
+  options.shard.stage = run.stage;
+  options.shard.reduce_schedule = run.schedule;
   options.shard.persistence_threshold_elems = 13;
-  options.shard.max_reuse_bytes = setup.reuse_bytes;
+  options.shard.max_reuse_bytes = run.reuse_bytes;
   return options;
 }
 
-Result train(const Setup& setup) {
+Result train(const Case& run) {
   Result result;
   std::mutex mutex;
-  run_ranks(setup.world, [&](comm::Group& group) {
+  run_ranks(run.world, [&](comm::Group& group) {
     test::SmallModel model(kWidth, kBlocks, kClasses);
     test::fill(*model, 11 + static_cast<std::uint64_t>(group.rank()));  // rank 0's count
-    Engine engine(model, options_of(setup), {.group = &group});
+    Engine engine(model, options_of(run), {.group = &group});
     std::vector<float> losses;
     std::vector<double> norms;
     for (int step = 0; step < kSteps; ++step) {
-      for (int micro = 0; micro < setup.backwards; ++micro) {
+      for (int micro = 0; micro < run.backwards; ++micro) {
         const auto seed = static_cast<std::uint64_t>(1000 + step * 100 + micro * 10 + group.rank());
         const auto batch = test::make_batch(4, kWidth, kClasses, seed);
-        const at::Tensor loss = test::loss_of(model, batch, shard::torch_dtype(setup.dtype));
+        const at::Tensor loss = test::loss_of(model, batch, shard::torch_dtype(run.dtype));
         losses.push_back(loss.item<float>());
         engine.backward(loss);
         const StepReport report = engine.step();
-        EXPECT_EQ(report.boundary, micro == setup.backwards - 1);
+        EXPECT_EQ(report.boundary, micro == run.backwards - 1);
         if (report.boundary) norms.push_back(report.grad_norm);
       }
     }
@@ -106,16 +106,16 @@ class Matrix : public testing::TestWithParam<Cell> {};
 
 TEST_P(Matrix, AllStagesGiveTheSameBits) {
   const auto [dtype, world, backwards, schedule, clip] = GetParam();
-  Setup setup{.stage = 0, .dtype = dtype, .world = world, .backwards = backwards,
+  Case run{.stage = 0, .dtype = dtype, .world = world, .backwards = backwards,
           .schedule = schedule, .clip = clip};
-  const Result reference = train(setup);
+  const Result reference = train(run);
   EXPECT_LT(reference.losses.back(), reference.losses.front() + 2);
   for (const int stage : {1, 2, 3}) {
-    setup.stage = stage;
-    expect_same_bits(reference, train(setup), fmt::format("stage {}", stage));
+    run.stage = stage;
+    expect_same_bits(reference, train(run), fmt::format("stage {}", stage));
   }
-  setup.reuse_bytes = 1 << 20;
-  expect_same_bits(reference, train(setup), "stage 3 with reuse");
+  run.reuse_bytes = 1 << 20;
+  expect_same_bits(reference, train(run), "stage 3 with reuse");
 }
 
 std::string cell_name(const testing::TestParamInfo<Cell>& info) {
@@ -136,21 +136,21 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Stages, SchedulesCoincideWithOneBackwardPerStep) {
   for (const DType dtype : {DType::fp32, DType::bf16}) {
-    Setup setup{.stage = 2, .dtype = dtype, .world = 3};
-    const Result at_step = train(setup);
-    setup.schedule = shard::ReduceSchedule::per_backward;
-    expect_same_bits(at_step, train(setup), "per_backward");
+    Case run{.stage = 2, .dtype = dtype, .world = 3};
+    const Result at_step = train(run);
+    run.schedule = shard::ReduceSchedule::per_backward;
+    expect_same_bits(at_step, train(run), "per_backward");
   }
 }
 
 TEST(Stages, EveryOptimizerGivesTheSameBitsAtEveryStage) {
   using optim::Kind;
   for (const Kind kind : {Kind::adam, Kind::sgd, Kind::lion, Kind::adagrad, Kind::lamb}) {
-    Setup setup{.stage = 0, .dtype = DType::bf16, .world = 3, .kind = kind};
-    const Result reference = train(setup);
+    Case run{.stage = 0, .dtype = DType::bf16, .world = 3, .kind = kind};
+    const Result reference = train(run);
     for (const int stage : {1, 3}) {
-      setup.stage = stage;
-      expect_same_bits(reference, train(setup), fmt::format("{} stage {}", name(kind), stage));
+      run.stage = stage;
+      expect_same_bits(reference, train(run), fmt::format("{} stage {}", name(kind), stage));
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
 
 #include "capstan/base/error.h"
 #include "capstan/recompute/checkpoint.h"
