@@ -39,12 +39,13 @@ struct LaunchFlags {
 
 std::string read_text_file(const std::string& path, const std::string& flag) {
   std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf() || in.peek() == std::ifstream::traits_type::eof())) {
+  if (!in || std::filesystem::is_directory(path)) {
     throw ConfigError({.what = fmt::format("cannot read the file \"{}\"", path),
                        .where = flag,
                        .fix = "check the path and the read permission"});
   }
+  std::ostringstream text;
+  text << in.rdbuf();
   return text.str();
 }
 

@@ -161,9 +161,8 @@ int Agent::run(const std::string& token) {
                                  .addr = own_address()})));
   while (!(started_ || stopping_) || processes_.alive() > 0) turn();
   processes_.finish(milliseconds(5000));
-  const auto deadline = ProcessSet::Clock::now() + std::chrono::seconds(10);
-  while (!out_.is_empty() && ProcessSet::Clock::now() < deadline) poller_.wait(milliseconds(100));
   poller_.unwatch_readable(in_);
+  while (!out_.is_empty()) poller_.wait(milliseconds(3600'000));  // until sent, or nobody is there
   poller_.unwatch_readable(signals_.fd());
   return 0;
 }

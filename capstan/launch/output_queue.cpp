@@ -17,9 +17,10 @@ bool is_writable_now(int fd) {
 }  // namespace
 
 void OutputQueue::add(std::string_view bytes) {
-  if (broken_) return;
+  if (broken_ || bytes.empty()) return;
+  // Sent at the next round of waiting, many lines at once.
+  if (is_empty()) poller_.watch_writable(fd_, [this] { send(); });
   pending_.append(bytes);
-  send();
 }
 
 void OutputQueue::send() {
@@ -41,12 +42,9 @@ void OutputQueue::send() {
     pending_.clear();
     sent_ = 0;
     poller_.unwatch_writable(fd_);
-  } else {
-    if (sent_ > kFullBytes) {
-      pending_.erase(0, sent_);
-      sent_ = 0;
-    }
-    poller_.watch_writable(fd_, [this] { send(); });
+  } else if (sent_ > kFullBytes) {
+    pending_.erase(0, sent_);
+    sent_ = 0;
   }
 }
 

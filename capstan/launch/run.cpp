@@ -322,8 +322,12 @@ void Job::report(int left_behind) {
                         others ? "; the other ranks were stopped" : "");
   }
   screen_.report(text);
-  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(10);
-  while (!screen_.is_empty() && Clock::now() < deadline) poller_.wait(milliseconds(100));
+  // As long as somebody may still read; a signal ends the waiting.
+  bool asked_again = false;
+  while (!screen_.is_empty() && !asked_again) {
+    poller_.wait(std::chrono::hours(1));
+    while (const std::optional<int> number = signals_.take()) asked_again |= *number != SIGCHLD;
+  }
 }
 
 Result Job::run() {
@@ -331,6 +335,7 @@ Result Job::run() {
   start();
   while (!is_over()) turn();
   const int left_behind = processes_.finish(kCarrierGrace);
+  poller_.watch_readable(signals_.fd(), [] {});
   report(left_behind);
   poller_.unwatch_readable(signals_.fd());
   for (std::optional<Ending>& ending : endings_) {
