@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,10 +50,12 @@ def jobs():
 
 
 def links_libstdcxx_statically(compiler):
-    """Whether the compiler's driver, asked what it would run, puts libstdc++.a into every program."""
-    plan = subprocess.run([compiler, "-###", "-x", "c++", "/dev/null"], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True).stdout
-    return re.search(r"-Bstatic\S*\s+\S*-lstdc\+\+", plan.replace('"', "")) is not None
+    """Whether a program of this compiler carries its own libstdc++; it then does not name the shared one."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder, "a.cpp"), Path(folder, "a.out")
+        source.write_text("int main() { throw 1; }\n")
+        subprocess.run([compiler, str(source), "-o", str(program)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return program.exists() and b"libstdc++.so" not in program.read_bytes()
 
 
 def compiler_environment():

@@ -63,17 +63,6 @@ def test_a_missing_interpreter_is_named(machine):
     assert done.returncode != 0 and "no interpreter no-such-python" in done.stdout
 
 
-@pytest.mark.parametrize("plan, static", [
-    ('collect2 "-o" "a.out" "-Bstatic" "-lstdc++" "-Bdynamic" "-lm"', True),
-    ('collect2 -o a.out -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic -lm', True),
-    ('collect2 "-o" "a.out" "-lstdc++" "-lm"', False)])
-def test_a_compiler_that_links_its_own_libstdcxx_is_recognised(tmp_path, plan, static):
-    compiler = tmp_path / "c++"
-    compiler.write_text(f"#!/bin/sh\necho '{plan}' >&2\n")
-    compiler.chmod(0o755)
-    assert load_tool("build").links_libstdcxx_statically(str(compiler)) == static
-
-
 def test_the_systems_compiler_is_recognised_with_and_without_the_flag(tmp_path):
     build = load_tool("build")
     assert not build.links_libstdcxx_statically("g++")
