@@ -51,6 +51,8 @@ def environment(build, python):
     env = dict(os.environ)
     env.update(CAPSTAN_BIN=str(build / "bin"), CAPSTAN_PYTHON=python, CAPSTAN_SOURCE=str(ROOT),
                PYTHONDONTWRITEBYTECODE="1")
+    # Tests ask for more memory than there is, to see the error: an allocation may fail under asan as well.
+    env.setdefault("ASAN_OPTIONS", "allocator_may_return_null=1")
     return env
 
 
