@@ -18,12 +18,16 @@ struct UnitBytes {
   std::int64_t whole_sum = 0;
   std::int64_t states = 0;
   bool released = false;
+  bool resident = false;
+
+  std::int64_t travelling() const { return converted > 0 ? converted : local; }
 };
 
 UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
   const bool alone = unit.layout.world_size() == 1;
   const bool sharded = settings.policy.shards_optimizer();
   UnitBytes bytes;
+  bytes.resident = unit.resident;
   bytes.released = settings.policy.params == Gather::per_use && !unit.resident;
   bytes.shard = bytes.released ? unit.layout.shard_elems() * size_bytes(unit.dtype)
                                : unit.whole_bytes();
@@ -33,6 +37,7 @@ UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
   const std::int64_t owned = sharded ? unit.layout.shard_elems() : padded;
   const std::int64_t accum = size_bytes(settings.reduce.accum);
   bytes.local = padded * size_bytes(unit.dtype);
+  bytes.sum = bytes.local;  // alone: the gradient buffer itself becomes the sum
   if (!alone) {
     bytes.sum = unit.layout.shard_elems() * accum;
     bytes.converted =
@@ -45,24 +50,25 @@ UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
   return bytes;
 }
 
-// Gradient bytes while the units are reduced one after the other, starting with `held`. `fill`: the
-// buffers are filled on the way (in backward) instead of before (at the step).
-std::int64_t peak_of_reduction(const std::vector<UnitBytes>& order, bool fill) {
+// Gradient bytes while the units are reduced one after the other. `fill`: the buffers are filled on
+// the way (in backward; resident ones from its start, for every block has some of their parameters)
+// instead of before (at the step). `alone`: a buffer itself becomes the sum.
+std::int64_t peak_of_reduction(const std::vector<UnitBytes>& order, bool fill, bool alone) {
   std::int64_t held = 0;
-  if (!fill) {
-    for (const UnitBytes& unit : order) held += unit.local;
+  for (const UnitBytes& unit : order) {
+    if (!fill || unit.resident) held += unit.local;
   }
   std::int64_t peak = held;
   std::int64_t in_flight = 0;  // freed when the next one is issued
   for (const UnitBytes& unit : order) {
-    if (fill) held += unit.local;
+    if (fill && !unit.resident) held += unit.local;
     peak = std::max(peak, held);
     held -= in_flight;
+    if (alone) continue;
     held += unit.sum + unit.converted;
     peak = std::max(peak, held);
     if (unit.converted > 0) held -= unit.local;
-    in_flight = unit.converted > 0 ? unit.converted : unit.local;
-    if (unit.sum == 0) in_flight = 0;  // alone: the buffer itself becomes the sum
+    in_flight = unit.travelling();
   }
   return peak;
 }
@@ -97,10 +103,14 @@ MemoryForecast forecast(const Plan& plan, const Settings& settings) {
     sums += unit.sum;
     largest_whole_sum = std::max(largest_whole_sum, unit.whole_sum);
   }
+  const bool alone = plan.units.empty() || plan.units.front().layout.world_size() == 1;
   const bool at_step = settings.reduce.schedule == ReduceSchedule::at_step;
-  result.backward[MemoryKind::gradients] = at_step ? locals : peak_of_reduction(trainable, true);
+  result.backward[MemoryKind::gradients] = at_step ? locals : peak_of_reduction(trainable, true, alone);
+  // After a backward the last unit may still travel when the step begins.
+  const std::int64_t last = alone || trainable.empty() ? 0 : trainable.back().travelling();
   result.step[MemoryKind::gradients] =
-      std::max(at_step ? peak_of_reduction(trainable, false) : 0, sums + largest_whole_sum);
+      std::max(at_step ? peak_of_reduction(trainable, false, alone) : sums + last,
+               sums + largest_whole_sum);
   return result;
 }
 

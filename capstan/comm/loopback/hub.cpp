@@ -65,6 +65,9 @@ std::string name_ranks(const std::vector<Arrival>& meeting) {
 void finish_all(std::vector<Arrival>& meeting) {
   move_bytes(meeting);
   for (Arrival& arrival : meeting) {
+    // Let go first: when its owner sees the end, nobody else holds its buffers.
+    arrival.in.reset();
+    arrival.out.reset();
     arrival.work->complete();
   }
 }
