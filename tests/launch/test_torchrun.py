@@ -1,6 +1,5 @@
-"""Programs that torchrun or torch.distributed.launch started find their rank without flags."""
+"""Programs that torchrun started find their rank without flags; test_slurm.py has torch.distributed.launch."""
 
-import socket
 import subprocess
 
 import pytest
@@ -23,21 +22,3 @@ def test_torchrun():
     assert [(f["rank"], f["world_size"], f["local_rank"]) for f in facts] == [("0", "2", "0"), ("1", "2", "1")]
     assert all(f["launcher"] == "torchrun" and f["mpi_started"] == "false" for f in facts)
     assert facts[0]["master_port"] == facts[1]["master_port"] != "0"
-
-
-def test_torch_distributed_launch_with_the_node_rank_of_a_slurm_task(tmp_path):
-    """As in cluster scripts: one launcher per SLURM task, --node_rank $SLURM_PROCID."""
-    slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_LOCALID": "0",
-             "SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"}
-    script = tmp_path / "start.py"
-    script.write_text(f"import os; os.execv({str(BIN / 'rank_env_print')!r}, ['rank_env_print'])\n")
-    facts = run("-u", "-m", "torch.distributed.launch", "--nproc_per_node", 2, "--nnodes", 1, "--master_addr",
-                "127.0.0.1", "--master_port", free_port(), "--node_rank", slurm["SLURM_PROCID"], script, **slurm)
-    assert [f["rank"] for f in facts] == ["0", "1"]
-    assert all(f["launcher"] == "torchrun" and f["world_size"] == "2" for f in facts)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
