@@ -1,4 +1,5 @@
-// One function per command of the `capstan` program; main.cpp and engine_main.cpp are the lists of them.
+// One function per command of the `capstan` program; main.cpp and engine_main.cpp are the lists of
+// them.
 #pragma once
 
 namespace CLI {
@@ -10,7 +11,8 @@ namespace capstan::cli {
 // Each adds its subcommand to `app`; when that subcommand was chosen, its callback runs inside
 // app.parse() and leaves the exit code in `exit_code`, which must outlive the app.
 
-void add_config_command(CLI::App& app, int& exit_code);  // capstan config check, explain, schema, docs
+void add_config_command(CLI::App& app,
+                        int& exit_code);  // capstan config check, explain, schema, docs
 
 void add_launch_command(CLI::App& app, int& exit_code);        // capstan launch
 void add_launch_agent_command(CLI::App& app, int& exit_code);  // its hand on other hosts
@@ -18,7 +20,11 @@ void add_launch_agent_command(CLI::App& app, int& exit_code);  // its hand on ot
 void add_bench_command(CLI::App& app, int& exit_code);   // capstan bench io
 void add_report_command(CLI::App& app, int& exit_code);  // capstan report
 
-// Of capstan-engine, for `capstan report`.
+// capstan train; hands its own words on to the engine.
+void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code);
+
+// Of the engine programs: one rank of `capstan train`, and for `capstan report`.
+void add_train_rank_command(CLI::App& app, int& exit_code);
 void add_facts_command(CLI::App& app, int& exit_code);
 void add_probe_command(CLI::App& app, int& exit_code);
 

@@ -16,6 +16,7 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   capstan::cli::add_facts_command(app, exit_code);
   capstan::cli::add_probe_command(app, exit_code);
+  capstan::cli::add_train_rank_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -18,6 +18,7 @@ int run(int argc, char** argv) {
   capstan::cli::add_launch_agent_command(app, exit_code);
   capstan::cli::add_report_command(app, exit_code);
   capstan::cli::add_bench_command(app, exit_code);
+  capstan::cli::add_train_command(app, argc, argv, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,92 @@
+#include "capstan/cli/train/arguments.h"
+
+#include <CLI/CLI.hpp>
+
+namespace capstan::cli::train {
+namespace {
+
+void add_model_options(CLI::App& command, ModelArguments& model) {
+  command
+      .add_option("--model", model.name,
+                  "gpt2-tiny, gpt2-mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl")
+      ->capture_default_str();
+  command.add_option("--layers", model.layers, "Instead of the model's own number of blocks");
+  command.add_option("--width", model.width, "Instead of the model's own width");
+  command.add_option("--heads", model.heads, "Instead of the model's own number of heads");
+  command.add_option("--context", model.context, "Instead of the model's own longest sequence");
+  command.add_option("--dropout", model.dropout)->capture_default_str();
+}
+
+void add_data_options(CLI::App& command, DataArguments& data) {
+  command.add_option("--data", data.path,
+                     "A text file, a folder of text files, or a .bin file of tokens (default: the "
+                     "text files of the current folder)");
+  command.add_option("--tokenizer", data.tokenizer,
+                     "A Hugging Face tokenizer.json with byte-level BPE (default: bytes)");
+  command.add_option("--token-bits", data.token_bits, "Of a .bin file: 16 or 32")
+      ->check(CLI::IsMember({16, 32}))
+      ->capture_default_str();
+  command.add_option("--vocab", data.vocab, "Of a .bin file that comes without a tokenizer");
+  command.add_option("--tokens", data.tokens, "Per sequence (default: the model's context)");
+  command.add_option("--validation", data.validation, "Share of the tokens kept for validation")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
+}
+
+void add_output_options(CLI::App& command, OutputArguments& output) {
+  command.add_option("--metrics", output.metrics, "Write a JSON object per step to this file");
+  command.add_option("--curve", output.curve, "Write the loss curve to this HTML file");
+  command.add_option("--log-every", output.log_every, "Steps between lines of plain output")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--eval-every", output.eval_every, "Steps between validations; 0: at the end")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option("--eval-batches", output.eval_batches, "Micro-batches per rank and validation")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--sample-tokens", output.sample_tokens, "Length of the text made at the end")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--prompt", output.prompt, "What that text begins with")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_options(CLI::App& command, Arguments& arguments) {
+  command
+      .add_option("-n,--ranks", arguments.ranks,
+                  "Ranks to start here (default: one per GPU, else two)")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--config", arguments.config, "A DeepSpeed-style JSON file");
+  command.add_option("--max-steps", arguments.max_steps, "Optimizer steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--seed", arguments.seed, "Of weights, order of samples and dropout")
+      ->capture_default_str();
+  command.add_option("--device", arguments.device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command.add_flag("--no-optimizer-step", arguments.no_optimizer_step,
+                   "For measuring: forward, backward and reduction only");
+  command.add_flag("--no-communication", arguments.no_communication,
+                   "For measuring: each rank trains alone, side by side with the others");
+  add_model_options(command, arguments.model);
+  add_data_options(command, arguments.data);
+  add_output_options(command, arguments.output);
+}
+
+std::string default_config() {
+  return R"({
+  "train_micro_batch_size_per_gpu": 4,
+  "gradient_clipping": 1.0,
+  "bf16": {"enabled": true},
+  "zero_optimization": {"stage": 3},
+  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+  "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 20, "total_num_steps": "auto"}}
+})";
+}
+
+}  // namespace capstan::cli::train

@@ -1,0 +1,62 @@
+// What `capstan train` can be told. Both programs read it: `capstan` to start ranks, and
+// `capstan-engine` in each rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace capstan::cli::train {
+
+struct ModelArguments {
+  std::string name = "gpt2-mini";
+  std::optional<std::int64_t> layers;  // each of these takes the place of the named model's
+  std::optional<std::int64_t> width;
+  std::optional<std::int64_t> heads;
+  std::optional<std::int64_t> context;
+  double dropout = 0.0;
+};
+
+struct DataArguments {
+  std::string path = ".";    // a text file, a folder of text files, or a .bin of tokens
+  std::string tokenizer;     // tokenizer.json; empty: bytes
+  int token_bits = 16;       // of a .bin file
+  std::int64_t vocab = 0;    // of a .bin file without a tokenizer; 0: 2^bits
+  std::int64_t tokens = 0;   // per sequence; 0: the model's context
+  double validation = 0.05;  // share of the tokens that is kept for validation
+};
+
+struct OutputArguments {
+  std::string metrics;  // a JSON object per step goes here; empty: none
+  std::string curve;    // an HTML page with the loss curve; empty: none
+  int log_every = 10;   // steps between lines where the output is no terminal
+  int eval_every = 50;  // steps between validations; 0: only at the end
+  int eval_batches = 8;
+  int sample_tokens = 300;  // of text at the end; 0: none
+  std::string prompt = "#include ";
+};
+
+struct Arguments {
+  int ranks = 0;       // 0: one per GPU; without GPUs two, or one on a single core
+  std::string config;  // a DeepSpeed-style JSON file; empty: default_config()
+  std::int64_t max_steps = 300;
+  std::uint64_t seed = 1234;
+  std::string device = "auto";     // auto, cpu, cuda
+  bool no_optimizer_step = false;  // measure forward, backward and reduction only
+  bool no_communication = false;   // measure ranks side by side, each a world of its own
+  ModelArguments model;
+  DataArguments data;
+  OutputArguments output;
+};
+
+// The options of the subcommand; `arguments` must outlive `command`.
+void add_options(CLI::App& command, Arguments& arguments);
+
+// What is trained with where no --config is given, as JSON text.
+std::string default_config();
+
+}  // namespace capstan::cli::train

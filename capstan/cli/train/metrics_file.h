@@ -1,0 +1,28 @@
+// One JSON object per optimizer step, one per line, for programs that watch a run.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "capstan/cli/train/step_stats.h"
+
+namespace capstan::cli::train {
+
+// {"step":1,"loss":5.54,"lr":0.001,…}; a figure that is not finite becomes null, as JSON has none.
+std::string metrics_line(const StepStats& stats);
+std::string validation_line(std::int64_t step, double loss);
+
+// Threads: one. Each line is complete in the file when the call returns.
+class MetricsFile {
+ public:
+  // Throws IoError when the file cannot be made.
+  explicit MetricsFile(const std::filesystem::path& path);
+  void write(const std::string& line);  // throws IoError when the disk is full
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+}  // namespace capstan::cli::train

@@ -1,0 +1,84 @@
+#include "capstan/cli/train/run.h"
+
+#include <cstdio>
+#include <string>
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include "capstan/base/cpu_isa.h"
+#include "capstan/base/error.h"
+#include "capstan/cli/train/setup.h"
+#include "capstan/cli/train/trainer.h"
+
+namespace capstan::cli::train {
+namespace {
+
+// Warnings and errors go to the screen; the loop prints its own progress.
+class ScreenLogger final : public Logger {
+ public:
+  explicit ScreenLogger(bool quiet) : quiet_(quiet) {}
+  void log(LogLevel level, std::string_view text) override {
+    if (quiet_ && level < LogLevel::error) return;
+    std::fprintf(level >= LogLevel::warning ? stderr : stdout, "%.*s\n",
+                 static_cast<int>(text.size()), text.data());
+  }
+
+ private:
+  bool quiet_;
+};
+
+void say(bool first_rank, const std::string& text) {
+  if (!first_rank) return;
+  std::fprintf(stdout, "%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+models::GptOptions complete_model(const Arguments& arguments, const config::Resolved& resolved,
+                                  std::int64_t vocab) {
+  models::GptOptions options = model_options(arguments.model, arguments.seed);
+  options.vocab = vocab;
+  options.recompute = resolved.engine.recompute;
+  models::check(options);
+  return options;
+}
+
+void train(const Arguments& arguments, comm::World& world, const config::Resolved& resolved,
+           StopRequest& stop) {
+  const bool first = world.group().rank() == 0;
+  ScreenLogger logger(!first);
+  for (const ErrorInfo& warning : resolved.warnings) {
+    logger.log(LogLevel::warning, fmt::format("warning: {} ({})", warning.what, warning.where));
+  }
+  const c10::Device device = training_device(arguments, world.env());
+  const models::GptOptions named = model_options(arguments.model, arguments.seed);
+  const std::int64_t tokens = arguments.data.tokens > 0 ? arguments.data.tokens : named.context;
+  Corpus corpus = load_corpus(arguments.data, tokens);
+  say(first, "data: " + corpus.description);
+  models::Gpt model(complete_model(arguments, resolved, corpus.vocab));
+  say(first,
+      fmt::format("model: {}, {} parameters; {} ranks on {}", arguments.model.name,
+                  models::parameter_count(model->options()), world.group().size(), device.str()));
+  model->to(device);
+  // Each rank drops out other activations.
+  at::manual_seed(arguments.seed + static_cast<std::uint64_t>(world.group().rank()));
+  Engine engine(model, resolved.engine, {.group = &world.group(), .logger = &logger});
+  data::Options sampling = resolved.data;
+  sampling.seed = arguments.seed;
+  Trainer(TrainerParts{arguments, corpus, model, engine, stop, device, sampling}).run();
+}
+
+}  // namespace
+
+int run(const Arguments& arguments, comm::StartNccl start_nccl) {
+  avoid_broken_amx();
+  StopRequest stop;
+  const RankEnv ranks = training_ranks(arguments, read_rank_env(process_env()));
+  const config::Resolved resolved = training_config(arguments, ranks.world_size);
+  const auto world = comm::make_world(ranks, resolved.engine.comm, start_nccl);
+  train(arguments, *world, resolved, stop);
+  world->close();
+  return 0;
+}
+
+}  // namespace capstan::cli::train

@@ -1,0 +1,55 @@
+#include "capstan/cli/train/setup.h"
+
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "capstan/base/error.h"
+#include "capstan/json/reader.h"
+
+namespace capstan::cli::train {
+
+RankEnv training_ranks(const Arguments& arguments, const RankEnv& started) {
+  if (!arguments.no_communication) return started;
+  RankEnv alone = started;
+  alone.rank = 0;
+  alone.world_size = 1;
+  return alone;
+}
+
+config::Resolved training_config(const Arguments& arguments, int world_size) {
+  const json::Document document =
+      arguments.config.empty() ? json::read_document(default_config(), "the default configuration")
+                               : json::read_argument(arguments.config);
+  config::Context context;
+  context.world_size = world_size;
+  context.hidden_size = model_options(arguments.model, arguments.seed).width;
+  context.auto_values["scheduler.params.total_num_steps"] = json::Value(arguments.max_steps);
+  return config::resolve(document, context);
+}
+
+models::GptOptions model_options(const ModelArguments& arguments, std::uint64_t seed) {
+  models::GptOptions options = models::gpt_by_name(arguments.name);
+  options.layers = arguments.layers.value_or(options.layers);
+  options.width = arguments.width.value_or(options.width);
+  options.heads = arguments.heads.value_or(options.heads);
+  options.context = arguments.context.value_or(options.context);
+  options.dropout = arguments.dropout;
+  options.seed = seed;
+  return options;
+}
+
+c10::Device training_device(const Arguments& arguments, const RankEnv& ranks) {
+  const int gpus = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  if (arguments.device == "cuda" && gpus == 0) {
+    throw ConfigError({.what = "there is no GPU that libtorch can use",
+                       .where = "--device cuda",
+                       .fix = "see what is missing with: capstan report"});
+  }
+  if (arguments.device == "cpu" || gpus == 0) return c10::Device(c10::kCPU);
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank % gpus));
+  c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
+  return device;
+}
+
+}  // namespace capstan::cli::train

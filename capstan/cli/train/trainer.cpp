@@ -1,0 +1,214 @@
+#include "capstan/cli/train/trainer.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/base/text.h"
+#include "capstan/cli/train/memory_use.h"
+#include "capstan/cli/train/sample_text.h"
+
+namespace capstan::cli::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+data::RankOf rank_of(Engine& engine) { return {engine.group().rank(), engine.group().size()}; }
+
+void write_curve(const std::string& path, const Curve& curve) {
+  std::ofstream file(path);
+  file << curve_page(curve) << std::flush;
+  if (!file) {
+    throw IoError({.what = "cannot write the loss curve",
+                   .where = path,
+                   .fix = "give a path in a folder that exists and can be written"});
+  }
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainerParts& parts)
+    : arguments_(parts.arguments),
+      corpus_(parts.corpus),
+      model_(parts.model),
+      engine_(parts.engine),
+      stop_(parts.stop),
+      device_(parts.device),
+      sampler_(parts.corpus.train.count(), rank_of(parts.engine), parts.sampling) {
+  if (!is_first_rank()) return;
+  view_ = make_progress_view(
+      stdout, {.columns = terminal_columns(stdout), .log_every = arguments_.output.log_every});
+  if (!arguments_.output.metrics.empty()) {
+    metrics_ = std::make_unique<MetricsFile>(arguments_.output.metrics);
+  }
+}
+
+void Trainer::run() {
+  std::int64_t step = 0;
+  bool go_on = true;
+  step_began_ = Clock::now();
+  while (go_on && step < arguments_.max_steps) {
+    go_on = take_step(++step);
+    const int every = arguments_.output.eval_every;
+    if (every > 0 && step % every == 0 && step < arguments_.max_steps && go_on) validate(step);
+  }
+  validate(step);
+  if (view_) view_->finish();
+  if (view_ && !go_on) view_->note(fmt::format("stopped after step {} as asked", step));
+  summarize();
+}
+
+Trainer::Batch Trainer::read_batch(const data::Windows& windows,
+                                   const std::vector<std::int64_t>& samples) const {
+  const auto rows = static_cast<std::int64_t>(samples.size());
+  const auto count = static_cast<std::size_t>(rows * windows.length());
+  at::Tensor ids = at::empty({rows, windows.length()}, at::kLong);
+  at::Tensor targets = at::empty_like(ids);
+  windows.read(samples, {ids.mutable_data_ptr<std::int64_t>(), count},
+               {targets.mutable_data_ptr<std::int64_t>(), count});
+  return {ids.to(device_), targets.to(device_)};
+}
+
+at::Tensor Trainer::forward_backward() {
+  const engine::BatchOptions& batch = engine_.options().batch;
+  at::Tensor sum = at::zeros({}, at::TensorOptions(device_).dtype(at::kFloat));
+  for (std::int64_t i = 0; i < batch.accumulation_steps; ++i) {
+    const Batch next = read_batch(corpus_.train, sampler_.next(batch.micro_samples));
+    const at::Tensor loss = model_(next.ids, next.targets);
+    engine_.backward(loss);
+    sum += loss.detach();
+    if (!arguments_.no_optimizer_step) last_report_ = engine_.step();
+  }
+  return sum / static_cast<double>(batch.accumulation_steps);
+}
+
+engine::StepReport Trainer::finish_step() {
+  if (!arguments_.no_optimizer_step) return last_report_;
+  engine_.sharded().finish_gradients();
+  engine_.sharded().clear_gradients();
+  return {.boundary = true, .applied = true, .lr = engine_.learning_rates()};
+}
+
+Trainer::Agreed Trainer::agree(const at::Tensor& loss, bool stop) {
+  const at::Tensor both = at::stack({loss.to(at::kFloat), at::full_like(loss, stop ? 1.0 : 0.0)});
+  engine_.group().all_reduce(both, "mean loss").wait();
+  const at::Tensor sums = both.to(at::kCPU, at::kDouble);
+  return {sums[0].item<double>() / engine_.group().size(), sums[1].item<double>() > 0};
+}
+
+bool Trainer::take_step(std::int64_t step) {
+  const at::Tensor loss = forward_backward();
+  const engine::StepReport report = finish_step();
+  const Agreed agreed = agree(loss, stop_.seen());
+  report_step(step, agreed.loss, report);
+  return !agreed.stop;
+}
+
+void Trainer::report_step(std::int64_t step, double loss, const engine::StepReport& report) {
+  const auto now = Clock::now();
+  const std::chrono::duration<double> took = now - step_began_;
+  step_began_ = now;
+  // The first step warms caches up and would spoil the mean.
+  if (step > 1) {
+    timed_ += took;
+    ++timed_steps_;
+  }
+  if (!is_first_rank()) return;
+  const double tokens =
+      static_cast<double>(engine_.options().batch.train_samples * corpus_.train.length());
+  StepStats stats;
+  stats.step = step;
+  stats.max_steps = arguments_.max_steps;
+  stats.loss = loss;
+  stats.lr = report.lr.empty() ? 0.0 : report.lr.front();
+  stats.loss_scale = report.loss_scale;
+  stats.grad_norm = report.grad_norm;
+  stats.skipped = !report.applied;
+  stats.tokens_per_s = tokens / took.count();
+  stats.flops_per_s =
+      stats.tokens_per_s * models::flops_per_token(model_->options(), corpus_.train.length());
+  stats.host_bytes = resident_bytes();
+  stats.device_bytes =
+      device_.is_cpu() ? engine_.ledger().peak_total() : peak_device_bytes(device_);
+  curve_.train.push_back({static_cast<double>(step), loss});
+  view_->step(stats);
+  if (metrics_) metrics_->write(metrics_line(stats));
+}
+
+// The same samples each time, shared out over the ranks.
+void Trainer::validate(std::int64_t step) {
+  const at::NoGradGuard no_grad;
+  model_->eval();
+  const std::int64_t rows = engine_.options().batch.micro_samples;
+  const data::RankOf ranks = rank_of(engine_);
+  at::Tensor sum = at::zeros({}, at::TensorOptions(device_).dtype(at::kFloat));
+  for (std::int64_t i = 0; i < arguments_.output.eval_batches; ++i) {
+    std::vector<std::int64_t> samples;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t place = (i * ranks.world_size + ranks.rank) * rows + row;
+      samples.push_back(place % corpus_.validation.count());
+    }
+    const Batch batch = read_batch(corpus_.validation, samples);
+    sum += model_(batch.ids, batch.targets);
+  }
+  model_->train();
+  const double loss = agree(sum / arguments_.output.eval_batches, false).loss;
+  step_began_ = Clock::now();
+  if (!is_first_rank()) return;
+  curve_.validation.push_back({static_cast<double>(step), loss});
+  view_->note(fmt::format("step {}  validation loss {:.4f}", step, loss));
+  if (metrics_) metrics_->write(validation_line(step, loss));
+}
+
+std::string Trainer::sampled_text() {
+  if (!corpus_.tokenizer || arguments_.output.sample_tokens == 0) return "";
+  model_->eval();
+  std::vector<data::Token> prompt = corpus_.tokenizer->encode(arguments_.output.prompt);
+  if (prompt.empty()) prompt.push_back(corpus_.tokenizer->end_of_text().value_or(0));
+  const std::vector<data::Token> tokens = sample_tokens(
+      [this](const at::Tensor& ids) { return model_->logits(ids); }, std::move(prompt), device_,
+      {.count = arguments_.output.sample_tokens,
+       .context = std::min(model_->options().context, corpus_.train.length()),
+       .seed = arguments_.seed});
+  model_->train();
+  return corpus_.tokenizer->decode(tokens);
+}
+
+void Trainer::summarize() {
+  curve_.sample = sampled_text();
+  if (!is_first_rank() || curve_.train.empty()) return;
+  const double tokens =
+      static_cast<double>(engine_.options().batch.train_samples * corpus_.train.length());
+  const double rate =
+      timed_.count() > 0 ? tokens * static_cast<double>(timed_steps_) / timed_.count() : 0.0;
+  const double flops = rate * models::flops_per_token(model_->options(), corpus_.train.length());
+  curve_.title = fmt::format("{} on {}", arguments_.model.name, arguments_.data.path);
+  curve_.facts = {{"data", corpus_.description},
+                  {"parameters", fmt::format("{}", models::parameter_count(model_->options()))},
+                  {"ranks", fmt::format("{}", engine_.group().size())},
+                  {"steps", fmt::format("{} of {:.0f} tokens, {} skipped", curve_.train.size(),
+                                        tokens, engine_.progress().skipped)},
+                  {"time", clock_text(std::chrono::duration_cast<std::chrono::seconds>(timed_))},
+                  {"speed", fmt::format("{:.0f} tokens/s, {:.4g} TFLOP/s", rate, flops / 1e12)},
+                  {"training loss", fmt::format("{:.4f} -> {:.4f}", curve_.train.front().loss,
+                                                curve_.train.back().loss)},
+                  {"validation loss", fmt::format("{:.4f}", curve_.validation.back().loss)},
+                  {"memory", store::to_text(engine_.ledger().peak())}};
+  for (const auto& [name, value] : curve_.facts) {
+    view_->note(fmt::format("{:<16} {}", name, value));
+  }
+  if (!curve_.sample.empty()) {
+    view_->note(fmt::format("{:-<72}\n{}\n{:-<72}", "", curve_.sample, ""));
+  }
+  if (!arguments_.output.curve.empty()) {
+    write_curve(arguments_.output.curve, curve_);
+    view_->note("loss curve: " + arguments_.output.curve);
+  }
+}
+
+}  // namespace capstan::cli::train

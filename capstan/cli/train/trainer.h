@@ -1,0 +1,79 @@
+// The training loop of `capstan train`: batches in, steps, validation, figures out.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/cli/train/arguments.h"
+#include "capstan/cli/train/corpus.h"
+#include "capstan/cli/train/loss_curve.h"
+#include "capstan/cli/train/metrics_file.h"
+#include "capstan/cli/train/progress_view.h"
+#include "capstan/cli/train/stop_request.h"
+#include "capstan/data/sampler.h"
+#include "capstan/engine/engine.h"
+#include "capstan/models/gpt.h"
+
+namespace capstan::cli::train {
+
+// What the loop works with; all of it must outlive the trainer.
+struct TrainerParts {
+  const Arguments& arguments;
+  Corpus& corpus;
+  models::Gpt model;
+  Engine& engine;
+  StopRequest& stop;
+  c10::Device device;
+  data::Options sampling;
+};
+
+// Ranks:   run() is collective. Only rank 0 prints and writes files.
+class Trainer {
+ public:
+  explicit Trainer(const TrainerParts& parts);
+
+  void run();
+
+ private:
+  struct Batch {
+    at::Tensor ids;      // [micro-batch, tokens]
+    at::Tensor targets;  // same
+  };
+  // Averaged over all ranks.
+  struct Agreed {
+    double loss = 0;
+    bool stop = false;
+  };
+
+  Batch read_batch(const data::Windows& windows, const std::vector<std::int64_t>& samples) const;
+  bool take_step(std::int64_t step);  // false: somebody asked to stop
+  at::Tensor forward_backward();      // mean loss of this rank's micro-batches
+  engine::StepReport finish_step();
+  Agreed agree(const at::Tensor& loss, bool stop);
+  void report_step(std::int64_t step, double loss, const engine::StepReport& report);
+  void validate(std::int64_t step);
+  std::string sampled_text();
+  void summarize();
+  bool is_first_rank() const { return engine_.group().rank() == 0; }
+
+  const Arguments& arguments_;
+  Corpus& corpus_;
+  models::Gpt model_;
+  Engine& engine_;
+  StopRequest& stop_;
+  c10::Device device_;
+  data::Sampler sampler_;
+  engine::StepReport last_report_;
+  std::unique_ptr<ProgressView> view_;    // rank 0 only, like the next
+  std::unique_ptr<MetricsFile> metrics_;  // null without --metrics
+  Curve curve_;
+  std::chrono::steady_clock::time_point step_began_;
+  std::chrono::duration<double> timed_{0};  // of the steps after the first
+  std::int64_t timed_steps_ = 0;
+};
+
+}  // namespace capstan::cli::train

@@ -1,0 +1,132 @@
+#include "capstan/cli/train/progress_view.h"
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "capstan/base/error.h"
+#include "capstan/cli/train/metrics_file.h"
+#include "tests/support/temp_folder.h"
+
+namespace capstan::cli::train {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+StepStats some_stats() {
+  StepStats stats;
+  stats.step = 120;
+  stats.max_steps = 300;
+  stats.loss = 2.314;
+  stats.lr = 6e-4;
+  stats.tokens_per_s = 12345;
+  stats.flops_per_s = 2.5e12;
+  stats.device_bytes = 512 << 20;
+  stats.host_bytes = 900 << 20;
+  return stats;
+}
+
+// What a view writes in one run of `use`.
+std::string written(const ViewOptions& options, void (*use)(ProgressView&)) {
+  std::FILE* const file = std::tmpfile();
+  const auto view = make_progress_view(file, options);
+  use(*view);
+  std::rewind(file);
+  std::string text(1 << 16, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
+}
+
+void three_steps(ProgressView& view) {
+  for (const int step : {1, 2, 3}) {
+    StepStats stats = some_stats();
+    stats.step = step;
+    stats.max_steps = 3;
+    view.step(stats);
+  }
+  view.note("a remark");
+  view.finish();
+}
+
+TEST(Figures, AreOneLineWithUnits) {
+  EXPECT_EQ(figures(some_stats()),
+            "step 120/300  loss 2.3140  lr 6.00e-04  12.3k tok/s  2.5 TFLOP/s  mem 512 MiB");
+}
+
+TEST(Figures, ShowLossScaleGpuUseAndSkippedStepsOnlyWhenThereAreAny) {
+  StepStats stats = some_stats();
+  stats.loss_scale = 65536;
+  stats.gpu_use = 0.97;
+  stats.skipped = true;
+  EXPECT_THAT(figures(stats), HasSubstr("scale 65536"));
+  EXPECT_THAT(figures(stats), HasSubstr("gpu 97%  skipped"));
+}
+
+TEST(BarLine, NeverFillsTheLastColumn) {
+  for (const int columns : {0, 1, 10, 80, 200}) {
+    const auto length = bar_line(some_stats(), std::chrono::seconds(61), columns).size();
+    EXPECT_LE(length, static_cast<std::size_t>(std::max(0, columns - 1)));
+  }
+  EXPECT_THAT(bar_line(some_stats(), std::chrono::seconds(61), 200),
+              testing::AllOf(testing::StartsWith("[########............] step"),
+                             testing::EndsWith("1:01 left")));
+}
+
+TEST(ClockText, HasHoursOnlyWhenNeeded) {
+  EXPECT_EQ(clock_text(std::chrono::seconds(5)), "0:05");
+  EXPECT_EQ(clock_text(std::chrono::seconds(3671)), "1:01:11");
+}
+
+TEST(ProgressView, PrintsPlainLinesWithoutATerminal) {
+  const std::string text = written({.columns = 0, .log_every = 2}, three_steps);
+  EXPECT_THAT(text, HasSubstr("step 1/3"));
+  EXPECT_THAT(text, HasSubstr("step 2/3"));
+  EXPECT_THAT(text, HasSubstr("step 3/3"));
+  EXPECT_THAT(text, testing::EndsWith("a remark\n"));
+  EXPECT_THAT(text, Not(HasSubstr("\r")));
+  EXPECT_THAT(written({.columns = 0, .log_every = 5}, three_steps), Not(HasSubstr("step 2/3")));
+}
+
+TEST(ProgressView, RedrawsItsLineOnATerminal) {
+  const std::string text = written({.columns = 200}, three_steps);
+  EXPECT_THAT(text, HasSubstr("\033[K\r"));
+  EXPECT_THAT(text, HasSubstr("a remark\033[K\n"));
+  EXPECT_THAT(text, testing::EndsWith("\n"));
+}
+
+TEST(MetricsLine, IsOneJsonObject) {
+  StepStats stats = some_stats();
+  stats.grad_norm = std::numeric_limits<double>::infinity();
+  stats.skipped = true;
+  const auto json = nlohmann::json::parse(metrics_line(stats));
+  EXPECT_EQ(json["step"], 120);
+  EXPECT_EQ(json["loss"], 2.314);
+  EXPECT_TRUE(json["grad_norm"].is_null());
+  EXPECT_EQ(json["skipped"], true);
+  EXPECT_EQ(json["memory_bytes"]["host"], 900 << 20);
+  EXPECT_EQ(metrics_line(stats).find('\n'), std::string::npos);
+}
+
+TEST(MetricsFile, HasALinePerWriteAndNamesABadPath) {
+  const test::TempFolder folder;
+  MetricsFile file(folder.path() / "m.jsonl");
+  file.write(metrics_line(some_stats()));
+  file.write(validation_line(120, 2.5));
+  std::ifstream read(folder.path() / "m.jsonl");
+  std::string first;
+  std::string second;
+  std::getline(read, first);
+  std::getline(read, second);
+  EXPECT_EQ(second, R"({"step":120,"validation_loss":2.5})");
+  EXPECT_THROW(MetricsFile(folder.path() / "absent" / "m.jsonl"), IoError);
+}
+
+}  // namespace
+}  // namespace capstan::cli::train

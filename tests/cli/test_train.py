@@ -1,0 +1,103 @@
+"""capstan train as a user runs it: two ranks on the CPU, a tiny model, a folder of generated text."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+CAPSTAN = Path(os.environ["CAPSTAN_BIN"]) / "capstan"
+TINY = ["--model", "gpt2-tiny", "--tokens", "64", "--log-every", "1", "--eval-batches", "2", "--sample-tokens", "20"]
+TIMEOUT = 240  # seconds; a run takes a few on an idle machine
+
+
+def config(stage=3, micro=4, **extra):
+    return json.dumps({"train_micro_batch_size_per_gpu": micro, "zero_optimization": {"stage": stage},
+                       "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}}, **extra})
+
+
+@pytest.fixture
+def text(tmp_path):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    lines = [f"The number {i} is followed by the number {i + 1}.\n" for i in range(2000)]
+    (folder / "numbers.txt").write_text("".join(lines))
+    return folder
+
+
+def train(*words, check=True):
+    done = subprocess.run([CAPSTAN, "train", *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT)
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def read_metrics(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [line for line in lines if "loss" in line], [line for line in lines if "validation_loss" in line]
+
+
+def test_two_ranks_learn_and_leave_metrics_and_a_curve(text, tmp_path):
+    metrics, curve = tmp_path / "m.jsonl", tmp_path / "curve.html"
+    done = train("-n", 2, "--config", config(bf16={"enabled": True}), "--data", text, "--max-steps", 30,
+                 "--metrics", metrics, "--curve", curve, *TINY)
+    steps, validations = read_metrics(metrics)
+    assert [line["step"] for line in steps] == list(range(1, 31))
+    assert steps[-1]["loss"] < 0.7 * steps[0]["loss"]
+    assert all(line["tokens_per_s"] > 0 and line["grad_norm"] > 0 and not line["skipped"] for line in steps)
+    assert validations[-1]["step"] == 30 and validations[-1]["validation_loss"] < 0.7 * steps[0]["loss"]
+    assert "<svg" in curve.read_text() and "polyline" in curve.read_text()
+    assert "2 ranks on cpu" in done.stdout and done.stdout.count("step 30/30") == 1
+
+
+def test_every_stage_gives_the_same_losses(text, tmp_path):
+    losses = {}
+    for stage in (0, 3):
+        metrics = tmp_path / f"{stage}.jsonl"
+        train("-n", 2, "--config", config(stage, gradient_accumulation_steps=1), "--data", text, "--max-steps", 5,
+              "--metrics", metrics, *TINY, "--sample-tokens", 0)
+        losses[stage] = [line["loss"] for line in read_metrics(metrics)[0]]
+    assert losses[0] == losses[3]
+
+
+def test_ctrl_c_ends_after_the_current_step_with_a_summary(text, tmp_path):
+    metrics = tmp_path / "m.jsonl"
+    run = subprocess.Popen([CAPSTAN, "train", "-n", "1", "--config", config(), "--data", text, "--max-steps", "100000",
+                            "--eval-every", "0", "--metrics", metrics, *TINY], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True)
+    try:
+        deadline = time.time() + TIMEOUT
+        while time.time() < deadline and (not metrics.exists() or metrics.read_text().count("\n") < 3):
+            time.sleep(0.1)
+        run.send_signal(signal.SIGINT)
+        output, _ = run.communicate(timeout=TIMEOUT)
+    finally:
+        run.kill()
+    assert run.returncode == 0, output
+    assert "as asked" in output and "validation loss" in output
+
+
+def test_measuring_switches(text):
+    train("-n", 2, "--config", config(), "--data", text, "--max-steps", 3, "--no-communication", *TINY)
+    done = train("-n", 2, "--config", config(stage=2), "--data", text, "--max-steps", 3, "--no-optimizer-step", *TINY)
+    assert "step 3/3" in done.stdout
+
+
+def test_a_token_file(text, tmp_path):
+    tokens = tmp_path / "tokens.bin"
+    tokens.write_bytes(b"".join((i * 7 % 100).to_bytes(2, "little") for i in range(5000)))
+    done = train("-n", 1, "--config", config(), "--data", tokens, "--vocab", 100, "--max-steps", 3, *TINY)
+    assert "5000 tokens" in done.stdout
+    wrong = train("-n", 1, "--config", config(), "--data", tokens, "--vocab", 50, "--max-steps", 3, *TINY, check=False)
+    assert wrong.returncode == 2 and "outside the vocabulary of 50" in wrong.stderr
+
+
+def test_mistakes_are_named(text, tmp_path):
+    assert "did you mean gpt2-large?" in train("--model", "gpt2-lage", check=False).stderr
+    assert "zero_optimization.stage" in train("-n", 1, "--config", config(stage=7), "--data", text, check=False).stderr
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = train("-n", 1, "--data", empty, check=False)
+    assert done.returncode == 2 and "there is no text" in done.stderr
