@@ -36,6 +36,7 @@ help:
 	@echo "make bench     ratios against the bound or the peer measured in the same run"
 	@echo "make campaign  the long counts: fuzzing, kills, sanitizers over everything"
 	@echo "make lint      clang-format and clang-tidy; unchanged files are not checked again"
+	@echo "make format    let clang-format write"
 	@echo "make setup     only the set-up: system packages and .venv"
 	@echo "Variables: PYTHON, SETUP=none, CUDA=wheels, FOLDER, ARGS; see the top of the Makefile."
 
@@ -74,6 +75,11 @@ bench:
 campaign:
 	$(call prepare,build test)
 	@$(BUILD_PYTHON) tools/campaign.py --python $(BUILD_PYTHON) $(ARGS)
+
+.PHONY: format
+format:
+	$(call prepare,build)
+	@$(BUILD_PYTHON) tools/lint.py --python $(BUILD_PYTHON) --format-only --fix
 
 .PHONY: lint
 lint:

@@ -136,13 +136,16 @@ def check_tidy(tool, version, build, paths):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", required=True)
-    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "lint")
+    parser.add_argument("--format-only", action="store_true", help="no clang-tidy")
     parser.add_argument("--fix", action="store_true", help="let clang-format write")
     parser.add_argument("path", nargs="*", help="only files that start with this, say capstan/comm")
     options = parser.parse_args()
     formatter, _ = find_tool("clang-format", options.python)
-    tidy, version = find_tool("clang-tidy", options.python)
     bad_format = check_format(formatter, our_files(r"\.(h|cpp|cu|cuh)$", options.path), options.fix)
+    if options.format_only:
+        return bad_format
+    tidy, version = find_tool("clang-tidy", options.python)
     bad = check_tidy(tidy, version, options.build.resolve(), options.path)
     print(f"lint: format {'not clean' if bad_format else 'clean'}, {bad} files with findings of clang-tidy")
     return 1 if bad or bad_format else 0
