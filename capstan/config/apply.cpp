@@ -1,5 +1,6 @@
 #include "capstan/config/apply.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -171,7 +172,7 @@ engine::Options to_engine(const Table& table) {
                    .micro_samples = table.integer("train_micro_batch_size_per_gpu"),
                    .accumulation_steps = table.integer("gradient_accumulation_steps"),
                    .managed_accumulation = table.flag("managed_gradient_accumulation")};
-  options.gradient_clipping = table.number("gradient_clipping");
+  options.gradient_clipping = std::max(0.0, table.number("gradient_clipping"));
   options.log_level = to_log_level(table.text("log_level"));
   options.optimizer = to_optimizer(table);
   options.schedule = to_schedule(table);

@@ -16,7 +16,8 @@ Capstan reads the JSON files that DeepSpeed users have. The file may be Hjson: c
 `/* */`), missing and trailing commas, keys without quotes, `'single'` and `'''multi-line'''` strings, no
 braces around the root. A doubled key is an error.
 
-- `capstan config check FILE` lists every problem with line, column and fix, and exits with 2 if there is one.
+- `capstan config check FILE` lists every problem with line, column and fix, and exits with 2 if there is
+  one.
 - `capstan config explain FILE -n N` prints every resolved value with its origin.
 - `capstan config schema` prints a JSON Schema for editors.
 
@@ -88,23 +89,33 @@ std::string row(const Section& section, const Key& key) {
 }
 
 std::string heading(const Section& section) {
-  std::string title = section.path.empty() ? "Top level" : fmt::format("`{}`", section.path);
+  // Several sections share the top level; the first words of their meaning tell them apart.
+  if (section.path.empty()) {
+    return "Top level: " + section.meaning.substr(0, section.meaning.find_first_of(".:"));
+  }
+  std::string title = fmt::format("`{}`", section.path);
   if (!section.when.empty()) title += fmt::format(" for {}", fmt::join(section.when, ", "));
   return title;
 }
 
-std::string section_text(const Section& section) {
-  std::string text = fmt::format("\n## {}\n\n{}\n", heading(section), section.meaning);
-  for (const std::string& alias : section.aliases) text += fmt::format("Also spelt `{}`. ", alias);
-  if (section.strict) text += "Strict: null only where it is listed. ";
-  if (section.open) text += "Further keys are not checked. ";
+std::string notes(const Section& section) {
+  std::string text;
+  for (const std::string& alias : section.aliases) text += fmt::format(" Also spelt `{}`.", alias);
+  if (section.strict) text += " Strict: null only where it is listed.";
+  if (section.open) text += " Further keys are not checked.";
   if (section.feature && !available(*section.feature)) {
-    text += fmt::format("Not available yet ({}).", name(*section.feature));
+    text += fmt::format(" Not available yet ({}).", name(*section.feature));
   }
-  if (section.keys.empty()) return text + "\n";
+  return text;
+}
+
+std::string section_text(const Section& section) {
+  std::string text =
+      fmt::format("\n## {}\n\n{}{}\n", heading(section), section.meaning, notes(section));
+  if (section.keys.empty()) return text;
   text +=
-      "\n\n| key | takes | default | \"auto\" | meaning and *consequence* | standing "
-      "|\n|---|---|---|---|---|---|\n";
+      "\n| key | takes | default | \"auto\" | meaning and *consequence* | standing |\n"
+      "|---|---|---|---|---|---|\n";
   for (const Key& key : section.keys) text += row(section, key);
   return text;
 }

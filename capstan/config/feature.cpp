@@ -16,7 +16,7 @@ struct FeatureState {
 
 // A feature becomes available by its one word here; keys, checks and documents follow.
 constexpr std::array kFeatures = {
-    FeatureState{Feature::activations_on_host, false, "activations kept in host memory"},
+    FeatureState{Feature::activations_on_host, true, "activations kept in host memory"},
     FeatureState{Feature::amp, false, "Apex AMP"},
     FeatureState{Feature::autocast, false, "automatic casting of single operations"},
     FeatureState{Feature::autotuning, false, "autotuning"},

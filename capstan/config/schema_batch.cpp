@@ -34,9 +34,8 @@ std::vector<Section> batch_sections() {
   gradients.meaning = "Gradients: clipping, averaging, what travels.";
   gradients.keys = {
       number("gradient_clipping", "1.0")
-          .at_least(0)
           .automatic("Trainer: max_grad_norm; elsewhere 1.0")
-          .says("Largest global L2 norm of the gradients; 0 turns clipping off.")
+          .says("Largest global L2 norm of the gradients; 0 or less turns clipping off.")
           .costs("Smaller: safer against spikes, slower when it always acts."),
       flag("prescale_gradients", false)
           .says("Divide by the number of ranks before the sum instead of after it.")

@@ -33,7 +33,8 @@ Section recompute_section() {
           .costs("Waits for the device."),
       flag("cpu_checkpointing", false)
           .needs(Feature::activations_on_host)
-          .says("Keep activations in host memory."),
+          .says("Keep activations in host memory.")
+          .costs("Less device memory again; every span is copied out and back."),
   };
   return section;
 }

@@ -1,6 +1,7 @@
 #include "capstan/json/value.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace capstan::json {
 
@@ -22,6 +23,24 @@ std::string_view describe(Kind kind) {
   }
   return "an object";
 }
+
+Value::Value() = default;
+Value::Value(bool value) : data_(value) {}
+Value::Value(std::int64_t value) : data_(value) {}
+Value::Value(int value) : data_(std::int64_t{value}) {}
+Value::Value(double value) : data_(value) {}
+Value::Value(std::string value) : data_(std::move(value)) {}
+Value::Value(std::string_view value) : data_(std::string(value)) {}
+Value::Value(const char* value) : data_(std::string(value)) {}
+Value::Value(Array value) : data_(std::move(value)) {}
+Value::Value(Object value) : data_(std::move(value)) {}
+Value::Value(const Value&) = default;
+Value::Value(Value&&) noexcept = default;
+Value& Value::operator=(const Value&) = default;
+Value& Value::operator=(Value&&) noexcept = default;
+Value::~Value() = default;
+
+bool Value::operator==(const Value& other) const { return data_ == other.data_; }
 
 const Value* Value::find(std::string_view key) const {
   const Object* members = object();

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -29,16 +28,22 @@ std::string_view describe(Kind kind);
 
 class Value {
  public:
-  Value() = default;
-  explicit Value(bool value) : data_(value) {}
-  explicit Value(std::int64_t value) : data_(value) {}
-  explicit Value(int value) : data_(std::int64_t{value}) {}
-  explicit Value(double value) : data_(value) {}
-  explicit Value(std::string value) : data_(std::move(value)) {}
-  explicit Value(std::string_view value) : data_(std::string(value)) {}
-  explicit Value(const char* value) : data_(std::string(value)) {}
-  explicit Value(Array value) : data_(std::move(value)) {}
-  explicit Value(Object value) : data_(std::move(value)) {}
+  // All of these stand in value.cpp, where Member is complete.
+  Value();
+  explicit Value(bool value);
+  explicit Value(std::int64_t value);
+  explicit Value(int value);
+  explicit Value(double value);
+  explicit Value(std::string value);
+  explicit Value(std::string_view value);
+  explicit Value(const char* value);
+  explicit Value(Array value);
+  explicit Value(Object value);
+  Value(const Value&);
+  Value(Value&&) noexcept;
+  Value& operator=(const Value&);
+  Value& operator=(Value&&) noexcept;
+  ~Value();
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
   bool is_null() const { return kind() == Kind::null; }
@@ -60,7 +65,7 @@ class Value {
   Value& add(std::string key, Value value);
 
   // Equal content; places and quotes do not matter.
-  bool operator==(const Value& other) const { return data_ == other.data_; }
+  bool operator==(const Value& other) const;
 
   Place place;         // of its first character
   bool quoted = true;  // false: a string that stood without quotes, up to the end of its line

@@ -134,6 +134,11 @@ TEST(Apply, ElementCountsBecomeBytesAndSaturate) {
       std::numeric_limits<std::int64_t>::max());
 }
 
+TEST(Apply, ANegativeClippingNormTurnsClippingOff) {
+  EXPECT_EQ(engine_of("{\"gradient_clipping\": -1}").gradient_clipping, 0);
+  EXPECT_EQ(engine_of("{\"gradient_clipping\": 0.5}").gradient_clipping, 0.5);
+}
+
 TEST(Apply, StepsPerPrintMayBeInfinite) {
   EXPECT_EQ(engine_of("{\"steps_per_print\": Infinity}").profile.steps_per_print, 0);
   EXPECT_EQ(engine_of("{\"steps_per_print\": 10}").profile.steps_per_print, 10);
