@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include "capstan/base/error.h"
+#include "capstan/engine/out_of_memory.h"
 #include "capstan/engine/settings.h"
 
 namespace capstan::engine {
@@ -26,6 +27,12 @@ auto EngineState::guarded(const char* phase, Body&& body) {
     throw;  // the group knows already
   } catch (const std::exception& error) {
     group_->abort(fmt::format("rank {} failed in {}: {}", group_->rank(), phase, error.what()));
+    if (is_out_of_memory(error)) {
+      throw ConfigError({.what = fmt::format("out of memory in {}: {}", phase, error.what()),
+                         .where = fmt::format("held by the engine at this moment: {}",
+                                              store::to_text(sharded->ledger().now())),
+                         .fix = next_saving(options)});
+    }
     throw;
   }
 }

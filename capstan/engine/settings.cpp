@@ -8,6 +8,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/engine/out_of_memory.h"
 #include "capstan/optim/update.h"
 #include "capstan/precision/policy.h"
 #include "capstan/shard/torch_dtype.h"
@@ -101,7 +102,8 @@ shard::Settings shard_settings(const Options& options, int ranks,
                      .travel = options.precision.reduce_dtype(),
                      .before_sum = averaging(options.comm, ranks).before_sum},
           .states = states,
-          .unused = options.shard.unused_parameters};
+          .unused = options.shard.unused_parameters,
+          .out_of_memory_advice = next_saving(options)};
 }
 
 void prepare_buffers(torch::nn::Module& model, const precision::Options& options,

@@ -24,7 +24,7 @@ ShardedModel::ShardedModel(Plan plan, const std::vector<at::Tensor>& params, com
     : plan_(std::move(plan)),
       settings_(std::move(settings)),
       group_(group),
-      pool_(device_of(params), ledger_) {
+      pool_(device_of(params), ledger_, settings_.out_of_memory_advice) {
   check_plans_agree();
   adopt(params);
   gatherer_ = std::make_unique<Gatherer>(units_, group_, settings_.limits);

@@ -28,6 +28,7 @@ struct Settings {
   ReduceSettings reduce;
   StateSettings states;
   UnusedParameters unused = UnusedParameters::allow;
+  std::string out_of_memory_advice;
 };
 
 // Owns:    all flat buffers, shards and states of one model.

@@ -59,8 +59,11 @@ struct Pool::Core : std::enable_shared_from_this<Core> {
   }
 };
 
-Pool::Pool(c10::Device device, Ledger& ledger)
-    : device_(device), ledger_(ledger), core_(std::make_shared<Core>()) {}
+Pool::Pool(c10::Device device, Ledger& ledger, std::string advice)
+    : device_(device),
+      ledger_(ledger),
+      advice_(std::move(advice)),
+      core_(std::make_shared<Core>()) {}
 
 Pool::~Pool() {
   {
@@ -89,7 +92,7 @@ c10::DataPtr Pool::take(std::int64_t bytes, MemoryKind kind) {
             {.what = fmt::format("no memory for {} of {} on {}: {}", format_bytes(bytes),
                                  to_string(kind), device_.str(), error.what_without_backtrace()),
              .where = fmt::format("held at this moment: {}", to_text(ledger_.now())),
-             .fix = "use a higher stage, a smaller micro-batch, or activation checkpointing"});
+             .fix = advice_});
       }
     }
   }

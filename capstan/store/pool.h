@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
@@ -17,8 +18,9 @@ namespace capstan::store {
 //          the current stream after its last use.
 class Pool {
  public:
-  // `ledger` must outlive the pool and every block taken from it.
-  Pool(c10::Device device, Ledger& ledger);
+  // `ledger` must outlive the pool and every block taken from it. `advice`: what to do when memory
+  // is out, for the error.
+  Pool(c10::Device device, Ledger& ledger, std::string advice = "use a device with more memory");
   ~Pool();  // blocks still out stay valid and free themselves when they are dropped
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -38,6 +40,7 @@ class Pool {
   struct Core;
   c10::Device device_;
   Ledger& ledger_;
+  std::string advice_;
   std::shared_ptr<Core> core_;
 };
 
