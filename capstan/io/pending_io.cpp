@@ -1,5 +1,6 @@
 #include "capstan/io/pending_io.h"
 
+#include <optional>
 #include <utility>
 
 #include "capstan/io/request.h"
@@ -32,7 +33,8 @@ void PendingIo::wait() { wait_at_most(std::chrono::milliseconds::max()); }
 
 void PendingIo::wait_at_most(std::chrono::milliseconds limit) {
   if (!done()) ring_->await(*request_, limit);
-  if (request_ != nullptr && request_->failure) throw IoError(*request_->failure);
+  if (request_ == nullptr) return;
+  if (const std::optional<IoError>& failure = request_->failure; failure) throw IoError(*failure);
 }
 
 }  // namespace capstan::io

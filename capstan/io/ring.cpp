@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -278,9 +279,9 @@ void Ring::finish_if_done(const std::shared_ptr<Request>& request) {
   if (request->done || request->pieces_open > 0 || request->handed_out < request->bytes) return;
   request->done = true;
   --requests_in_flight_;
-  if (request->dropped && request->failure) {
+  if (const std::optional<IoError>& failure = request->failure; failure && request->dropped) {
     dropped_.push_back(
-        fmt::format("a dropped {} failed: {}", verb(request->kind), request->failure->what()));
+        fmt::format("a dropped {} failed: {}", verb(request->kind), failure->what()));
   }
   request_done_.notify_all();
 }
