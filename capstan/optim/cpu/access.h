@@ -64,10 +64,9 @@ template <typename Vec>
 [[gnu::always_inline]] inline void prefetch_after(ConstColumn column, std::int64_t at) {
   if constexpr (Vec::kWidth > 1) {
     constexpr std::int64_t kAheadElems = 256;
-    // Integer arithmetic, because the place may lie past the end; a prefetch never faults.
     const std::int64_t offset = (at + kAheadElems) * (column.dtype == DType::fp32 ? 4 : 2);
-    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(column.data) +
-                                                     static_cast<std::uintptr_t>(offset)));
+    // May lie past the end; a prefetch never faults.
+    __builtin_prefetch(static_cast<const char*>(column.data) + offset);
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace capstan::optim {
 
-template <Simd kLevel>
+template <Simd Level>
 struct ScalarVec {
   static constexpr int kWidth = 1;
   float value;
@@ -54,8 +54,8 @@ struct ScalarVec {
   };
 };
 
-template <Simd kLevel>
-ScalarVec<kLevel> ScalarVec<kLevel>::load_fp16(const std::uint16_t* at) {
+template <Simd Level>
+ScalarVec<Level> ScalarVec<Level>::load_fp16(const std::uint16_t* at) {
   const std::uint32_t half = *at;
   const std::uint32_t sign = (half & 0x8000u) << 16;
   const std::uint32_t magnitude = half & 0x7fffu;
@@ -70,15 +70,15 @@ ScalarVec<kLevel> ScalarVec<kLevel>::load_fp16(const std::uint16_t* at) {
   return {__builtin_bit_cast(float, bits)};
 }
 
-template <Simd kLevel>
-void ScalarVec<kLevel>::store_bf16(std::uint16_t* at) const {
+template <Simd Level>
+void ScalarVec<Level>::store_bf16(std::uint16_t* at) const {
   const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, value);
   const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
   *at = value != value ? 0x7fc0u : static_cast<std::uint16_t>(rounded >> 16);
 }
 
-template <Simd kLevel>
-void ScalarVec<kLevel>::store_fp16(std::uint16_t* at) const {
+template <Simd Level>
+void ScalarVec<Level>::store_fp16(std::uint16_t* at) const {
   const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
