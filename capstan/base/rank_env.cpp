@@ -147,11 +147,7 @@ RankEnv from_mpi(const EnvNumbers& env) {
   }
   out.rank = *mpi_rank(env);
   out.world_size = *mpi_size(env);
-  if (out.launcher == "mpirun") {
-    guess_node(out);
-    out.node_rank = env.first("CAPSTAN_NODE_RANK").value_or(out.node_rank);
-    out.node_count = env.first("CAPSTAN_NODE_COUNT").value_or(out.node_count);
-  }
+  if (out.launcher == "mpirun") guess_node(out);
   if (env.has("CAPSTAN_LAUNCHER")) out.launcher = "capstan";
   return out;
 }

@@ -28,7 +28,8 @@ std::string remote_script(const Options& options, const Machine& machine,
   Environment env = forwarded_variables(machine.env);
   for (const auto& [name, value] : options.extra_env) env[name] = value;
   std::string script = fmt::format("cd {} && exec env", shell_quote(machine.folder));
-  for (const auto& [name, value] : env) script += fmt::format(" {}", shell_quote(name + "=" + value));
+  for (const auto& [name, value] : env)
+    script += fmt::format(" {}", shell_quote(name + "=" + value));
   return fmt::format("{} {}", script, shell_join(agent));
 }
 

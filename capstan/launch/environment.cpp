@@ -23,12 +23,11 @@ constexpr std::array<std::string_view, 5> kForwardedNames = {"PATH", "LD_LIBRARY
 
 constexpr std::array<std::string_view, 6> kLauncherPrefixes = {
     "OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "TORCHELASTIC_"};
-constexpr std::array<std::string_view, 18> kLauncherNames = {
-    "RANK",         "WORLD_SIZE",        "LOCAL_RANK",        "LOCAL_WORLD_SIZE",
-    "LOCAL_SIZE",   "GROUP_RANK",        "GROUP_WORLD_SIZE",  "ROLE_RANK",
-    "ROLE_NAME",    "ROLE_WORLD_SIZE",   "CROSS_RANK",        "CROSS_SIZE",
-    "NODE_RANK",    "CAPSTAN_LAUNCHER",  "CAPSTAN_NODE_RANK", "CAPSTAN_NODE_COUNT",
-    "CAPSTAN_LINK", "CAPSTAN_LINK_TOKEN"};
+constexpr std::array<std::string_view, 16> kLauncherNames = {
+    "RANK",       "WORLD_SIZE",       "LOCAL_RANK",       "LOCAL_WORLD_SIZE",
+    "LOCAL_SIZE", "GROUP_RANK",       "GROUP_WORLD_SIZE", "ROLE_RANK",
+    "ROLE_NAME",  "ROLE_WORLD_SIZE",  "CROSS_RANK",       "CROSS_SIZE",
+    "NODE_RANK",  "CAPSTAN_LAUNCHER", "CAPSTAN_LINK",     "CAPSTAN_LINK_TOKEN"};
 
 template <typename Names>
 bool contains(const Names& names, std::string_view name) {
