@@ -49,6 +49,7 @@ struct Pipe {
 
 std::vector<char*> as_c_array(std::vector<std::string>& words) {
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   return pointers;
@@ -58,7 +59,8 @@ std::vector<char*> as_c_array(std::vector<std::string>& words) {
 int spawn(std::vector<std::string> argv, const launch::Environment& env, const Pipe& out,
           const Pipe& err, pid_t& child) {
   std::vector<std::string> variables;
-  for (const auto& [name, value] : env) variables.push_back(name + "=" + value);
+  variables.reserve(env.size());
+  for (const auto& [name, value] : env) variables.push_back(fmt::format("{}={}", name, value));
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);

@@ -52,12 +52,12 @@ std::string part_of_error(const std::string& text, std::string_view label) {
   return {};
 }
 
-Row failed_child(Row row, const ChildResult& result, std::string fix) {
+Row failed_child(Row row, const ChildResult& result, const std::string& fix) {
   row.state = RowState::failed;
   const std::string what = part_of_error(result.err, "error:");
   row.value = what.empty() ? last_words(result) : what;
   const std::string told = part_of_error(result.err, "fix:");
-  row.fix = told.empty() ? std::move(fix) : told;
+  row.fix = told.empty() ? fix : told;
   return row;
 }
 
