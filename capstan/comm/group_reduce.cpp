@@ -47,6 +47,10 @@ bool reduces_natively(const GroupState& group) {
   return group.options.reduction == Reduction::native && group.backend->getBackendName() == "nccl";
 }
 
+bool backend_sums(const GroupState& group, const at::Tensor& whole) {
+  return group.own != nullptr && group.own->sums(whole);
+}
+
 }  // namespace
 
 PendingOp Group::reduce_scatter(at::Tensor mine, at::Tensor whole, ReduceOptions options) {
@@ -65,6 +69,11 @@ PendingOp Group::reduce_scatter(at::Tensor mine, at::Tensor whole, ReduceOptions
   if (native) {
     return state_->run(std::move(op),
                        [&] { return state_->backend->_reduce_scatter_base(mine, whole); });
+  }
+  if (backend_sums(*state_, whole)) {
+    return state_->run(std::move(op), [&] {
+      return state_->own->reduce_scatter_ordered(mine, whole, options.accumulate);
+    });
   }
   at::Tensor received = state_->buffers.take(whole, whole.numel());
   op.finish = [group = state_.get(), mine, whole, received,
@@ -114,20 +123,26 @@ PendingOp Group::all_reduce_in_shards(InFlight op, at::Tensor tensor) {
     whole = state_->buffers.take(tensor, part * size());
     whole.narrow(0, 0, tensor.numel()).copy_(tensor);
     whole.narrow(0, tensor.numel(), whole.numel() - tensor.numel()).zero_();
-  }
-  at::Tensor received = state_->buffers.take(tensor, part * size());
-  op.second = [group = state_.get(), whole, received, part]() mutable {
-    at::Tensor mine = whole.narrow(0, group->rank * part, part);
-    sum_parts(*group, mine, received, whole, /*accumulate=*/false);
-    group->buffers.give_back(std::move(received));
-    return group->backend->_allgather_base(whole, mine);
-  };
-  if (padded) {
     op.finish = [group = state_.get(), tensor, whole]() mutable {
       tensor.copy_(whole.narrow(0, 0, tensor.numel()));
       group->buffers.give_back(std::move(whole));
     };
   }
+  at::Tensor mine = whole.narrow(0, rank() * part, part);
+  if (backend_sums(*state_, whole)) {
+    op.second = [group = state_.get(), whole, mine]() mutable {
+      return group->backend->_allgather_base(whole, mine);
+    };
+    return state_->run(std::move(op), [&] {
+      return state_->own->reduce_scatter_ordered(mine, whole, /*accumulate=*/false);
+    });
+  }
+  at::Tensor received = state_->buffers.take(tensor, part * size());
+  op.second = [group = state_.get(), whole, mine, received]() mutable {
+    sum_parts(*group, mine, received, whole, /*accumulate=*/false);
+    group->buffers.give_back(std::move(received));
+    return group->backend->_allgather_base(whole, mine);
+  };
   return state_->run(std::move(op), [&] { return exchange(*state_, received, whole); });
 }
 

@@ -22,6 +22,11 @@ class OwnBackend {
   // All-to-all of equal parts that leaves this rank's own part of `received` as it is: the ordered
   // sum reads it from `whole`.
   virtual c10::intrusive_ptr<c10d::Work> exchange(at::Tensor& received, at::Tensor& whole) = 0;
+  // Whether reduce_scatter_ordered() takes such tensors: the ordered sum, made by the backend
+  // itself as parts arrive.
+  virtual bool sums(const at::Tensor& whole) const = 0;
+  virtual c10::intrusive_ptr<c10d::Work> reduce_scatter_ordered(at::Tensor& mine, at::Tensor& whole,
+                                                                bool accumulate) = 0;
   // What is known about the peers of the oldest unfinished operation; empty when nothing is.
   virtual std::string explain_stall() = 0;
   // Ends all operations of this group, here and on peers, with a CommError that gives `reason`.

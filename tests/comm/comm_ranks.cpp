@@ -13,6 +13,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -48,23 +49,38 @@ std::unique_ptr<World> connect(double timeout_s) {
   return comm::make_world(read_rank_env(process_env()), options);
 }
 
+using Pending = std::vector<PendingOp>;
+
+template <typename... Ops>
+Pending together(Ops... ops) {
+  Pending all;
+  (all.push_back(std::move(ops)), ...);
+  return all;
+}
+
+void wait_for_all(Pending ops) {
+  for (PendingOp& op : ops) op.wait();
+}
+
 // An operation large enough to be in flight for a while (16 MiB per rank), by name.
-std::function<PendingOp(Group&)> operation(const std::string& name, Group& group) {
+std::function<Pending(Group&)> operation(const std::string& name, const Group& group) {
   const std::int64_t part = 4 << 20;
   const at::Tensor mine = at::ones({part});
   const at::Tensor whole = at::ones({part * group.size()});
   const at::Tensor other = at::ones({part * group.size()});
-  if (name == "all_gather") return [=](Group& g) { return g.all_gather(whole, mine); };
-  if (name == "reduce_scatter") return [=](Group& g) { return g.reduce_scatter(mine, whole); };
-  if (name == "all_reduce") return [=](Group& g) { return g.all_reduce(whole); };
-  if (name == "broadcast") return [=](Group& g) { return g.broadcast(whole, 0); };
-  if (name == "all_to_all") return [=](Group& g) { return g.all_to_all(other, whole); };
-  if (name == "barrier") return [](Group& g) { return g.barrier(); };
+  if (name == "all_gather") return [=](Group& g) { return together(g.all_gather(whole, mine)); };
+  if (name == "reduce_scatter") {
+    return [=](Group& g) { return together(g.reduce_scatter(mine, whole)); };
+  }
+  if (name == "all_reduce") return [=](Group& g) { return together(g.all_reduce(whole)); };
+  if (name == "broadcast") return [=](Group& g) { return together(g.broadcast(whole, 0)); };
+  if (name == "all_to_all") return [=](Group& g) { return together(g.all_to_all(other, whole)); };
+  if (name == "barrier") return [](Group& g) { return together(g.barrier()); };
   if (name == "ring") {
-    // Everybody receives from the rank before and sends to the next; waiting is for the receive.
+    // Everybody sends to the next rank and receives from the one before.
     return [=](Group& g) {
       PendingOp sent = g.send(whole, (g.rank() + 1) % g.size());
-      return g.recv(other, (g.rank() + g.size() - 1) % g.size());
+      return together(g.recv(other, (g.rank() + g.size() - 1) % g.size()), std::move(sent));
     };
   }
   throw std::runtime_error("no operation " + name);
@@ -139,12 +155,12 @@ int run_fail(int, char** argv) {
   try {
     for (int i = 0; i < 1000; ++i) {
       begin = Clock::now();
-      PendingOp op = start(group);
+      Pending ops = start(group);
       if (i == 3 && group.rank() == victim) {
         std::this_thread::sleep_for(std::chrono::microseconds(500));
         kill(getpid(), signal);
       }
-      op.wait();
+      wait_for_all(std::move(ops));
       if (i == 0 && victim >= group.size()) say(group.rank(), "going");
     }
   } catch (const CommError& error) {
@@ -184,10 +200,10 @@ int run_stop(int, char** argv) {
     world.barrier().wait();
     const auto begin = Clock::now();
     try {
-      PendingOp op = start(group);
+      Pending ops = start(group);
       if (group.rank() == 1) stop_self_for(timeout_s + 1.5);
-      op.wait();
-      start(group).wait();  // a rank that had its part before the stop meets it here
+      wait_for_all(std::move(ops));
+      wait_for_all(start(group));  // a rank that had its part before the stop meets it here
     } catch (const CommError& error) {
       ++failures;
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -238,7 +254,6 @@ int run_mismatch(int, char**) {
 int run_abort(int, char**) {
   const auto world = connect(60);
   Group& group = world->group();
-  group.barrier().wait();
   if (group.rank() == 1) {
     group.abort("the data file is gone");
     say(world->env().rank, "aborted");

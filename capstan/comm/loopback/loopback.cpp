@@ -29,6 +29,10 @@ class LoopbackBackend final : public c10d::Backend, public OwnBackend {
   c10::intrusive_ptr<c10d::Work> exchange(at::Tensor& received, at::Tensor& whole) override {
     return meet(OpKind::reduce_scatter, Movement::exchange_others, received, whole);
   }
+  bool sums(const at::Tensor&) const override { return false; }
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_ordered(at::Tensor&, at::Tensor&, bool) override {
+    TORCH_CHECK(false, "loopback moves bytes only");
+  }
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& how) override {
     return meet(OpKind::broadcast, Movement::from_root, tensors.at(0), tensors.at(0),

@@ -58,7 +58,7 @@ class MpiProcess final : public Mpi {
     const int rank = static_cast<int>(me - world_ranks.begin());
     auto group = std::make_shared<MpiGroup>(id, std::move(name), std::move(world_ranks), rank);
     worker_->add_group(group);
-    return c10::make_intrusive<MpiBackend>(worker_, group, options_.max_message_bytes);
+    return c10::make_intrusive<MpiBackend>(worker_, group, options_);
   }
 
   void finalize() override {

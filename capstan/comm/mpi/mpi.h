@@ -20,6 +20,9 @@ namespace capstan::comm {
 struct MpiOptions {
   // MPI counts in int. One message carries at most this; settable so that tests reach the cut.
   std::int64_t max_message_bytes = std::int64_t{1} << 30;
+  // A reduce-scatter arrives in pieces of this size, each added while it is in the processor's
+  // cache. Equal on all ranks.
+  std::int64_t segment_bytes = 256 << 10;
   // An operation in flight for longer makes ranks compare notes, to find a mismatch.
   std::chrono::milliseconds stall_after{1000};
 };

@@ -42,11 +42,11 @@ int make_tag(int group, std::int64_t number, const OpFacts& facts) {
 }  // namespace
 
 MpiBackend::MpiBackend(std::shared_ptr<MpiWorker> worker, std::shared_ptr<MpiGroup> group,
-                       std::int64_t max_message_bytes)
+                       const MpiOptions& options)
     : Backend(group->rank, group->size()),
       worker_(std::move(worker)),
       group_(std::move(group)),
-      max_message_bytes_(max_message_bytes),
+      options_(options),
       sends_(group_->size()),
       recvs_(group_->size()) {}
 
@@ -80,8 +80,12 @@ c10::intrusive_ptr<c10d::Work> MpiBackend::submit(std::unique_ptr<MpiOp> op, Tra
   op->number = to_peer ? -++(op->facts.kind == OpKind::send ? sends_ : recvs_).at(op->facts.peer)
                        : ++collectives_;
   op->tag = make_tag(group_->id, op->number, op->facts);
-  split_messages(plan, max_message_bytes_);
+  split_messages(plan, options_.max_message_bytes);
   op->plan = std::move(plan);
+  for (const Transfer& transfer : op->plan.transfers) {
+    op->left_in_stage.resize(transfer.stage + 1);
+    ++op->left_in_stage[transfer.stage];
+  }
   op->issued = MpiClock::now();
   op->work = c10::make_intrusive<OpWork>(rank_, c10d::OpType::UNKNOWN);
   c10::intrusive_ptr<c10d::Work> work = op->work;
@@ -115,6 +119,17 @@ c10::intrusive_ptr<c10d::Work> MpiBackend::exchange(at::Tensor& received, at::Te
   TransferPlan plan =
       plan_exchange(group_->place(), memory_of(op->tensors[0]), memory_of(op->tensors[1]),
                     static_cast<std::int64_t>(whole.nbytes()) / size_, /*own_part_too=*/false);
+  return submit(std::move(op), std::move(plan));
+}
+
+c10::intrusive_ptr<c10d::Work> MpiBackend::reduce_scatter_ordered(at::Tensor& mine,
+                                                                  at::Tensor& whole,
+                                                                  bool accumulate) {
+  auto op = begin(OpKind::reduce_scatter, -1, {{mine, false, true}, {whole, true, false}});
+  op->sum = std::make_unique<SegmentSum>(
+      group_->place(), SegmentSum::Tensors{mine, whole, accumulate},
+      std::min(options_.segment_bytes, options_.max_message_bytes), segments_);
+  TransferPlan plan = op->sum->plan();
   return submit(std::move(op), std::move(plan));
 }
 

@@ -24,7 +24,7 @@ inline constexpr int kTagGroupShift = 1 + kTagNumberBits + 3 + 3;
 class MpiBackend final : public c10d::Backend, public OwnBackend {
  public:
   MpiBackend(std::shared_ptr<MpiWorker> worker, std::shared_ptr<MpiGroup> group,
-             std::int64_t max_message_bytes);
+             const MpiOptions& options);
 
   const std::string getBackendName() const override { return "mpi"; }
 
@@ -43,6 +43,9 @@ class MpiBackend final : public c10d::Backend, public OwnBackend {
 
   void announce(const OpFacts& facts) override { announced_ = facts; }
   c10::intrusive_ptr<c10d::Work> exchange(at::Tensor& received, at::Tensor& whole) override;
+  bool sums(const at::Tensor& whole) const override { return whole.is_cpu() && whole.numel() > 0; }
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_ordered(at::Tensor& mine, at::Tensor& whole,
+                                                        bool accumulate) override;
   std::string explain_stall() override;
   void abort_with(std::string_view reason) override;
 
@@ -58,8 +61,9 @@ class MpiBackend final : public c10d::Backend, public OwnBackend {
 
   const std::shared_ptr<MpiWorker> worker_;
   const std::shared_ptr<MpiGroup> group_;
-  const std::int64_t max_message_bytes_;
-  std::shared_ptr<PinnedPool> pinned_ = std::make_shared<PinnedPool>();
+  const MpiOptions options_;
+  const std::shared_ptr<BufferPool> segments_ = std::make_shared<BufferPool>();
+  const std::shared_ptr<PinnedPool> pinned_ = std::make_shared<PinnedPool>();
   std::optional<OpFacts> announced_;
   std::int64_t collectives_ = 0;
   std::vector<std::int64_t> sends_;  // by peer

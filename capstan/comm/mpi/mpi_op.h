@@ -13,6 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "capstan/comm/mpi/segment_sum.h"
 #include "capstan/comm/mpi/staging.h"
 #include "capstan/comm/mpi/transfer_plan.h"
 #include "capstan/comm/op.h"
@@ -86,15 +87,23 @@ struct MpiOp {
   c10::intrusive_ptr<OpWork> work;
   MpiClock::time_point issued;
 
-  // On the MPI thread:
-  std::size_t next = 0;  // first transfer that is not posted
-  int in_flight = 0;     // posted and not complete
+  std::unique_ptr<SegmentSum> sum;  // null but for a reduce-scatter of host tensors
+
+  // On the MPI thread. By direction: the first transfer that is not posted, and how many are posted
+  // and not complete.
+  std::array<std::size_t, 2> next{};
+  std::array<int, 2> in_flight{};
+  int stage = 0;                   // the first that is not complete
+  std::vector<int> left_in_stage;  // transfers
   bool started = false;
   bool copying_back = false;   // staged outputs are on their way to the device
   bool failed = false;         // the work has its error; what is in flight must still end
   std::string damage;          // a message of the wrong size came: a mismatch to be explained
   MpiClock::time_point asked;  // when peers were last asked about it; epoch: not yet
   MpiClock::time_point first_asked;
+
+  bool all_moved() const { return stage == static_cast<int>(left_in_stage.size()); }
+  bool quiet() const { return in_flight[0] == 0 && in_flight[1] == 0; }
 };
 
 }  // namespace capstan::comm

@@ -21,28 +21,38 @@ std::string mpi_error_text(int error) {
 }  // namespace
 
 void MpiRequests::post(MpiOp& op) {
-  auto& transfers = op.plan.transfers;
-  while (op.next < transfers.size() && op.in_flight < kWindow && !op.failed) {
-    const Transfer& transfer = transfers[op.next];
-    const bool stage_begins = op.next > 0 && transfers[op.next - 1].stage != transfer.stage;
-    if (stage_begins && op.in_flight > 0) {
+  // Receives first: a message that finds its receive posted needs no buffer.
+  post(op, Direction::recv);
+  post(op, Direction::send);
+}
+
+void MpiRequests::post(MpiOp& op, Direction direction) {
+  const auto& transfers = op.plan.transfers;
+  std::size_t& next = op.next[static_cast<int>(direction)];
+  int& in_flight = op.in_flight[static_cast<int>(direction)];
+  for (; next < transfers.size() && !op.failed; ++next) {
+    const Transfer& transfer = transfers[next];
+    if (transfer.direction != direction) {
+      continue;
+    }
+    const bool has_room = transfer.segment < 0 || op.sum->may_receive(transfer.segment);
+    if (transfer.stage > op.stage || in_flight >= kWindow || !has_room) {
       return;
     }
     const int peer = op.group->world_ranks[transfer.peer];
     const auto count = static_cast<int>(transfer.bytes);
     MPI_Request request = MPI_REQUEST_NULL;
     const int error =
-        transfer.direction == Direction::send
+        direction == Direction::send
             ? MPI_Isend(transfer.memory, count, MPI_BYTE, peer, op.tag, comm_, &request)
             : MPI_Irecv(transfer.memory, count, MPI_BYTE, peer, op.tag, comm_, &request);
-    ++op.next;
     if (error != MPI_SUCCESS) {
       op.damage = fmt::format("a message of {} bytes {} rank {} could not be started: {}",
-                              transfer.bytes, transfer.direction == Direction::send ? "to" : "from",
+                              transfer.bytes, direction == Direction::send ? "to" : "from",
                               transfer.peer, mpi_error_text(error));
       return;
     }
-    ++op.in_flight;
+    ++in_flight;
     requests_.push_back(request);
     entries_.push_back({&op, transfer});
   }
@@ -78,7 +88,13 @@ bool MpiRequests::progress() {
 
 void MpiRequests::complete(std::size_t index, const MPI_Status& status, int error) {
   const Entry& entry = entries_[index];
-  --entry.op->in_flight;
+  MpiOp& op = *entry.op;
+  --op.in_flight[static_cast<int>(entry.transfer.direction)];
+  --op.left_in_stage[entry.transfer.stage];
+  while (!op.all_moved() && op.left_in_stage[op.stage] == 0) ++op.stage;
+  if (entry.transfer.segment >= 0) {
+    op.sum->received(entry.transfer.segment);
+  }
   if (error != MPI_SUCCESS) {
     entry.op->damage = fmt::format("a message {} rank {} failed: {}",
                                    entry.transfer.direction == Direction::send ? "to" : "from",
@@ -100,8 +116,9 @@ std::vector<int> MpiRequests::peers_of(const MpiOp& op) const {
   for (const Entry& entry : entries_) {
     if (entry.op == &op) peers.push_back(entry.transfer.peer);
   }
-  for (std::size_t i = op.next; i < op.plan.transfers.size(); ++i) {
-    peers.push_back(op.plan.transfers[i].peer);
+  for (std::size_t i = 0; i < op.plan.transfers.size(); ++i) {
+    const Transfer& transfer = op.plan.transfers[i];
+    if (i >= op.next[static_cast<int>(transfer.direction)]) peers.push_back(transfer.peer);
   }
   std::ranges::sort(peers);
   const auto repeated = std::ranges::unique(peers);

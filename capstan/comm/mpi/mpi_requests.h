@@ -26,6 +26,7 @@ class MpiRequests {
     MpiOp* op;
     Transfer transfer;
   };
+  void post(MpiOp& op, Direction direction);
   void complete(std::size_t index, const MPI_Status& status, int error);
 
   MPI_Comm comm_;

@@ -127,7 +127,9 @@ void MpiWorker::answer(const Note& note) {
     };
     const auto found = std::ranges::find_if(groups_, named);
     if (found == groups_.end()) {
-      return;  // not made here yet; the peer asks again
+      // Not made here yet. Whoever waits asks again; an abort is said once.
+      if (note.kind == Note::Kind::abort) early_aborts_[note.group] = note.text.data();
+      return;
     }
     group = *found;
   }

@@ -116,6 +116,11 @@ void MpiWorker::stop(bool finalize) {
 
 void MpiWorker::add_group(std::shared_ptr<MpiGroup> group) {
   const std::lock_guard lock(mutex_);
+  const auto aborted = early_aborts_.find(group->id);
+  if (aborted != early_aborts_.end()) {
+    const std::lock_guard group_lock(group->mutex);
+    group->failure = aborted->second;
+  }
   groups_.push_back(std::move(group));
 }
 
@@ -163,7 +168,7 @@ bool MpiWorker::advance_operations() {
     any = advance(*op) || any;
   }
   std::erase_if(active_, [](const std::unique_ptr<MpiOp>& op) {
-    return op->in_flight == 0 && (op->failed || op->work->isCompleted());
+    return op->quiet() && (op->failed || op->work->isCompleted());
   });
   return any;
 }
@@ -180,11 +185,11 @@ bool MpiWorker::advance(MpiOp& op) {
     start(op);
     return true;
   }
-  const std::size_t posted = op.next;
+  const bool summed = op.damage.empty() && op.sum && op.sum->advance();
+  const auto posted = op.next;
   requests_->post(op);
-  const bool all_moved = op.next == op.plan.transfers.size() && op.in_flight == 0;
-  if (!all_moved || !op.damage.empty()) {
-    return op.next != posted;
+  if (!op.all_moved() || (op.sum && !op.sum->done()) || !op.damage.empty()) {
+    return summed || op.next != posted;
   }
   if (op.staging && !op.copying_back) {
     op.copying_back = true;
@@ -193,6 +198,10 @@ bool MpiWorker::advance(MpiOp& op) {
   if (op.staging && !op.staging->outputs_ready()) {
     return false;
   }
+  // Let go first: when the owner sees the end, nobody else holds its buffers.
+  op.tensors.clear();
+  op.sum.reset();
+  op.staging.reset();
   op.work->complete();
   return true;
 }

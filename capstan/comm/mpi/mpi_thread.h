@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -70,6 +71,7 @@ class MpiWorker {
   std::deque<std::unique_ptr<MpiOp>> submitted_;
   std::deque<Abort> aborts_;
   std::vector<std::shared_ptr<MpiGroup>> groups_;
+  std::map<int, std::string> early_aborts_;  // by group, of groups that this rank has yet to make
   std::int64_t aborts_asked_ = 0;
   std::int64_t aborts_done_ = 0;
   std::condition_variable abort_done_;

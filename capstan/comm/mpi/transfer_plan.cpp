@@ -111,8 +111,10 @@ void split_messages(TransferPlan& plan, std::int64_t max_bytes) {
     std::int64_t begin = 0;
     do {
       const std::int64_t bytes = std::min(max_bytes, transfer.bytes - begin);
-      pieces.push_back(
-          {transfer.direction, transfer.peer, transfer.stage, transfer.memory + begin, bytes});
+      Transfer piece = transfer;
+      piece.memory += begin;
+      piece.bytes = bytes;
+      pieces.push_back(piece);
       begin += bytes;
     } while (begin < transfer.bytes);
   }

@@ -16,6 +16,7 @@ struct Transfer {
   int stage = 0;
   std::byte* memory = nullptr;
   std::int64_t bytes = 0;
+  int segment = -1;  // a receive that waits for room: see SegmentSum
   bool operator==(const Transfer&) const = default;
 };
 
@@ -25,8 +26,9 @@ struct LocalCopy {
   std::int64_t bytes = 0;
 };
 
-// Between any two ranks, the sends of one and the receives of the other come in the same order and
-// with the same sizes: that is how they find each other.
+// Sends and receives of a stage are started independently of each other. Between any two ranks, the
+// sends of one and the receives of the other come in the same order and with the same sizes: that
+// is how they find each other.
 struct TransferPlan {
   std::vector<Transfer> transfers;  // by stage
   LocalCopy local;                  // this rank's own part; made while messages are under way
