@@ -18,6 +18,7 @@
 
 #include "capstan/base/log.h"
 #include "capstan/engine/options.h"
+#include "capstan/engine/run_log.h"
 #include "capstan/engine/torch_updater.h"
 #include "capstan/schedule/schedule.h"
 #include "capstan/shard/sharded_model.h"
@@ -51,14 +52,6 @@ struct StepReport {
   double loss_scale = 1;    // that these gradients were made with
   std::vector<double> lr;   // of this step, by parameter group
   std::string non_finite;   // why it was skipped: the first parameter with an inf or NaN
-};
-
-struct Progress {
-  std::int64_t micro_steps = 0;
-  std::int64_t steps = 0;    // optimizer steps, skipped ones included
-  std::int64_t skipped = 0;
-  std::int64_t samples = 0;  // over all ranks
-  std::int64_t applied() const { return steps - skipped; }
 };
 
 class EngineState;

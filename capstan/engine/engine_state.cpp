@@ -40,33 +40,33 @@ auto EngineState::guarded(const char* phase, Body&& body) {
 EngineState::EngineState(std::shared_ptr<torch::nn::Module> model, Options given, Parts parts)
     : options(std::move(given)),
       loss_scale(precision::initial_loss_scale(options.precision)),
-      model_(std::move(model)),
-      logger_(parts.logger != nullptr ? parts.logger : &silence_),
-      throughput_(options.batch.train_samples) {
+      model_(std::move(model)) {
   check(options, parts.optimizer != nullptr);
-  join(parts.group);
+  join(parts);
   build();
   make_updater(parts);
-  log(LogLevel::info, describe());
+  log_->say(LogLevel::info, describe());
 }
 
-void EngineState::join(comm::Group* given) {
-  group_ = given;
+void EngineState::join(const Parts& parts) {
+  group_ = parts.group;
   if (group_ == nullptr) {
     world_ = comm::make_world(read_rank_env(process_env()), options.comm);
     group_ = &world_->group();
   }
+  Logger& logger = parts.logger != nullptr ? *parts.logger : silence_;
+  log_.emplace(logger, group_->rank() == 0, options.profile, options.batch.train_samples);
 }
 
 void EngineState::build() {
-  const shard::ModelView view = shard::view_model(*model_);
+  const shard::ModelView view = shard::view_model(*model_, options.shard);
   shard::Plan plan = make_plan(view, options, group_->size());
   state_settings_ = state_settings(options);
   const shard::Settings settings = shard_settings(options, group_->size(), state_settings_);
   after_sum_ = averaging(options.comm, group_->size()).after_sum;
   prepare_buffers(*model_, options.precision, *group_);
   sharded = std::make_unique<shard::ShardedModel>(std::move(plan), view.params, *group_, settings);
-  hooks_ = std::make_unique<shard::Hooks>(*sharded, view);
+  hooks_ = std::make_unique<shard::Hooks>(*sharded, view, options.precision.cast_inputs);
   change_no_sync(0);
 }
 
@@ -93,12 +93,8 @@ void EngineState::make_updater(const Parts& parts) {
   } else if (options.schedule.has_value()) {
     schedule_.emplace(*options.schedule, base_lrs_);
     const std::string warning = schedule::warning(*options.schedule);
-    if (!warning.empty()) log(LogLevel::warning, warning);
+    if (!warning.empty()) log_->say(LogLevel::warning, warning);
   }
-}
-
-void EngineState::log(LogLevel level, const std::string& text) const {
-  if (group_->rank() == 0 || level == LogLevel::error) logger_->log(level, text);
 }
 
 void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
@@ -108,7 +104,7 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
                        .fix = "reduce the loss with mean() or sum(), and make sure that it depends "
                               "on trainable parameters"});
   }
-  clock_.lap(Phase::forward);
+  log_->phase_ended(Phase::forward, sharded->ledger());
   backward_scale_ = loss_scale.scale;
   const double average =
       how.average_accumulation ? 1.0 / static_cast<double>(options.batch.accumulation_steps) : 1.0;
@@ -122,8 +118,8 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
                               how.retain_graph);
     hooks_->end_backward();
   });
-  clock_.add(Phase::reduce, blocked() - blocked_before);
-  clock_.lap(Phase::backward);
+  log_->phase_ended(Phase::backward, sharded->ledger(), blocked() - blocked_before);
+  if (options.shard.log_trace_changes) log_->trace_surprises(sharded->trace().surprises());
 }
 
 StepReport EngineState::step() {
@@ -131,8 +127,8 @@ StepReport EngineState::step() {
   const bool managed = options.batch.managed_accumulation;
   if (managed && progress.micro_steps % options.batch.accumulation_steps != 0) return {};
   StepReport report = guarded("step", [this] { return take_step(); });
-  clock_.lap(Phase::step);
-  report_progress(report);
+  log_->phase_ended(Phase::step, sharded->ledger());
+  log_->step_ended(progress, report.lr, sharded->ledger(), group_->counters());
   return report;
 }
 
@@ -153,7 +149,7 @@ StepReport EngineState::take_step() {
   if (overflowed) {
     ++progress.skipped;
     report.non_finite = sharded->plan().params[static_cast<std::size_t>(*norm.non_finite)].name;
-    log(LogLevel::warning, precision::skip_report(before, next, report.non_finite));
+    log_->say(LogLevel::warning, precision::skip_report(before, next, report.non_finite));
     if (precision::stops_run(next.event)) {
       throw ConfigError(precision::stop_error(next, report.non_finite));
     }
@@ -194,26 +190,6 @@ int EngineState::moment_index(std::string_view which) const {
                      .where = "Engine::state",
                      .fix = names.empty() ? "it keeps none"
                                           : fmt::format("use one of: {}", fmt::join(names, ", "))});
-}
-
-void EngineState::report_progress(const StepReport& report) {
-  throughput_.step_ended(Throughput::Clock::now());
-  const profile::Options& profile = options.profile;
-  const bool due = profile.steps_per_print > 0 && progress.steps % profile.steps_per_print == 0;
-  if (!due) return;
-  log(LogLevel::info, fmt::format("step={}, skipped={}, lr=[{}]", progress.steps, progress.skipped,
-                                  fmt::join(report.lr, ", ")));
-  if (profile.throughput && throughput_.current().has_value()) {
-    log(LogLevel::info,
-        throughput_line(throughput_, progress.micro_steps, sharded->ledger().now().total(),
-                        sharded->ledger().peak_total()));
-  }
-  if (profile.wall_clock_breakdown) log(LogLevel::info, clock_.take_line());
-  if (profile.memory_breakdown) {
-    log(LogLevel::info, fmt::format("memory: {} (peak {})", store::to_text(sharded->ledger().now()),
-                                    store::to_text(sharded->ledger().peak())));
-    sharded->ledger().reset_peak();
-  }
 }
 
 std::string EngineState::describe() const {

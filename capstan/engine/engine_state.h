@@ -11,8 +11,7 @@
 #include "capstan/comm/world.h"
 #include "capstan/engine/engine.h"
 #include "capstan/engine/grad_norm.h"
-#include "capstan/engine/phase_clock.h"
-#include "capstan/engine/throughput.h"
+#include "capstan/engine/run_log.h"
 #include "capstan/engine/updater.h"
 #include "capstan/optim/cpu/worker_pool.h"
 #include "capstan/precision/loss_scale.h"
@@ -28,7 +27,6 @@ class EngineState {
   StepReport step();
 
   void change_no_sync(int by);
-  void log(LogLevel level, const std::string& text) const;
   std::vector<double> learning_rates() const;
   int moment_index(std::string_view which) const;
   std::string describe() const;
@@ -42,18 +40,16 @@ class EngineState {
   precision::LossScaleState loss_scale;
 
  private:
-  void join(comm::Group* given);
+  void join(const Parts& parts);
   void build();
   void make_updater(const Parts& parts);
   StepReport take_step();
   void apply(StepReport& report);
-  void report_progress(const StepReport& report);
   template <typename Body>
   auto guarded(const char* phase, Body&& body);
 
   std::shared_ptr<torch::nn::Module> model_;
   NullLogger silence_;
-  Logger* logger_;
   std::unique_ptr<comm::World> world_;  // only where nobody gave us a group
   comm::Group* group_ = nullptr;
   int no_sync_depth_ = 0;
@@ -65,8 +61,7 @@ class EngineState {
   std::unique_ptr<Updater> updater_;
   std::optional<schedule::Schedule> schedule_;
   std::vector<double> base_lrs_;  // by group
-  Throughput throughput_;
-  PhaseClock clock_;
+  std::optional<RunLog> log_;
 };
 
 }  // namespace capstan::engine

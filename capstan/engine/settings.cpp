@@ -100,9 +100,11 @@ shard::Settings shard_settings(const Options& options, int ranks,
           .reduce = {.schedule = policy.reduce,
                      .accum = options.precision.grad_accum,
                      .travel = options.precision.reduce_dtype(),
-                     .before_sum = averaging(options.comm, ranks).before_sum},
+                     .before_sum = averaging(options.comm, ranks).before_sum,
+                     .overlap = options.shard.overlap_comm},
           .states = states,
           .unused = options.shard.unused_parameters,
+          .check_ranks = options.shard.check_ranks,
           .out_of_memory_advice = next_saving(options)};
 }
 

@@ -1,7 +1,7 @@
 #include "capstan/shard/hooks.h"
 
-#include <algorithm>
 #include <exception>
+#include <set>
 #include <unordered_set>
 
 #include <ATen/core/grad_mode.h>
@@ -13,7 +13,9 @@
 #include <torch/nn/module.h>
 
 #include "capstan/base/error.h"
+#include "capstan/shard/choose_units.h"
 #include "capstan/shard/sharded_model.h"
+#include "capstan/shard/torch_dtype.h"
 
 namespace capstan::shard {
 namespace {
@@ -22,9 +24,44 @@ bool inside_autograd() { return torch::autograd::get_current_graph_task_id() != 
 
 bool needs_hook(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
+std::vector<nn::NamedUnit> chosen_units(torch::nn::Module& model, const Options& options) {
+  const std::vector<nn::NamedUnit> units = nn::find_units(model);
+  std::vector<UnitCandidate> candidates;
+  for (const nn::NamedUnit& unit : units) {
+    std::int64_t elems = 0;
+    for (const at::Tensor& param : unit.unit->module().parameters()) elems += param.numel();
+    candidates.push_back({unit.name, unit.unit->module().name(), elems});
+  }
+  const std::vector<bool> chosen = choose_units(candidates, options);
+  std::vector<nn::NamedUnit> result;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (chosen[i]) result.push_back(units[i]);
+  }
+  return result;
+}
+
+// Of the subtree, but not of units inside it: a parameter belongs to the innermost.
+std::vector<int> params_below(const torch::nn::Module& root,
+                              const std::unordered_set<const torch::nn::Module*>& is_unit,
+                              const std::unordered_map<const at::TensorImpl*, int>& index_of) {
+  std::set<int> params;
+  std::vector<const torch::nn::Module*> todo = {&root};
+  while (!todo.empty()) {
+    const torch::nn::Module* const module = todo.back();
+    todo.pop_back();
+    for (const auto& item : module->named_parameters(/*recurse=*/false)) {
+      if (item.value().defined()) params.insert(index_of.at(item.value().unsafeGetTensorImpl()));
+    }
+    for (const auto& child : module->children()) {
+      if (!is_unit.contains(child.get())) todo.push_back(child.get());
+    }
+  }
+  return {params.begin(), params.end()};
+}
+
 }  // namespace
 
-ModelView view_model(torch::nn::Module& model) {
+ModelView view_model(torch::nn::Module& model, const Options& options) {
   ModelView view;
   std::unordered_map<const at::TensorImpl*, int> index_of;
   for (const auto& item : model.named_parameters()) {
@@ -34,31 +71,14 @@ ModelView view_model(torch::nn::Module& model) {
     view.names.push_back(item.key());
     view.params.push_back(item.value());
   }
-  const std::vector<nn::NamedUnit> units = nn::find_units(model);
-  // A unit's parameters include those of the units inside it; each belongs to the innermost.
-  // Outer units come first, so the last unit that lists a parameter of its own subtree wins.
-  std::unordered_map<const torch::nn::Module*, int> unit_of;
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    unit_of.emplace(&units[i].unit->module(), static_cast<int>(i));
-    view.boundaries.push_back({.name = units[i].name, .params = {}});
-    view.units.push_back(units[i].unit);
+  std::unordered_set<const torch::nn::Module*> is_unit;
+  for (const nn::NamedUnit& unit : chosen_units(model, options)) {
+    is_unit.insert(&unit.unit->module());
+    view.boundaries.push_back({.name = unit.name, .params = {}});
+    view.units.push_back(unit.unit);
   }
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    // Walks the subtree, but not into other units.
-    std::vector<const torch::nn::Module*> todo = {&units[i].unit->module()};
-    std::vector<int>& params = view.boundaries[i].params;
-    while (!todo.empty()) {
-      const torch::nn::Module* const module = todo.back();
-      todo.pop_back();
-      for (const auto& item : module->named_parameters(/*recurse=*/false)) {
-        if (item.value().defined()) params.push_back(index_of.at(item.value().unsafeGetTensorImpl()));
-      }
-      for (const auto& child : module->children()) {
-        if (!unit_of.contains(child.get())) todo.push_back(child.get());
-      }
-    }
-    std::sort(params.begin(), params.end());
-    params.erase(std::unique(params.begin(), params.end()), params.end());
+  for (std::size_t i = 0; i < view.units.size(); ++i) {
+    view.boundaries[i].params = params_below(view.units[i]->module(), is_unit, index_of);
   }
   return view;
 }
@@ -74,8 +94,8 @@ struct Hooks::GradHook final : torch::autograd::FunctionPostHook {
   int param;
 };
 
-Hooks::Hooks(ShardedModel& core, const ModelView& view)
-    : core_(core), params_(view.params), units_(view.units) {
+Hooks::Hooks(ShardedModel& core, const ModelView& view, bool cast_inputs)
+    : core_(core), params_(view.params), units_(view.units), cast_inputs_(cast_inputs) {
   const Plan& plan = core.plan();
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (!plan.params[i].trainable) continue;
@@ -103,6 +123,7 @@ void Hooks::before_forward(nn::UnitBase& unit, std::span<at::Tensor* const> inpu
   auto use = std::make_shared<Use>(Use{.boundary = boundary_of_.at(&unit)});
   open_forwards_.push_back(use);
   core_.begin_use(use->boundary);
+  if (cast_inputs_) cast(inputs);
   if (at::GradMode::is_enabled()) hook_inputs(use, inputs);
 }
 
@@ -127,6 +148,15 @@ void Hooks::abandon_forward(nn::UnitBase& /*unit*/) noexcept {
     core_.end_use(use->boundary);
   } catch (const std::exception&) {
     // The error that is on its way already tells what went wrong.
+  }
+}
+
+void Hooks::cast(std::span<at::Tensor* const> inputs) const {
+  if (params_.empty()) return;
+  for (at::Tensor* const input : inputs) {
+    if (input->defined() && input->is_floating_point()) {
+      *input = input->to(torch_dtype(core_.plan().params.front().dtype));
+    }
   }
 }
 

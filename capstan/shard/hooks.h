@@ -12,6 +12,7 @@
 
 #include "capstan/nn/unit_base.h"
 #include "capstan/nn/unit_tree.h"
+#include "capstan/shard/options.h"
 #include "capstan/shard/plan.h"
 
 namespace torch::autograd {
@@ -31,7 +32,8 @@ struct ModelView {
   std::vector<nn::UnitBase*> units;  // of each boundary
 };
 
-ModelView view_model(torch::nn::Module& model);
+// Units as `options` choose them among those marked with nn::Unit.
+ModelView view_model(torch::nn::Module& model, const Options& options = {});
 
 // Gradients of leaf parameters go to the core as soon as autograd has them; a unit is whole while
 // its forward or backward runs.
@@ -39,7 +41,8 @@ ModelView view_model(torch::nn::Module& model);
 class Hooks final : public nn::UnitObserver {
  public:
   // `core` and the model must outlive this. The destructor takes every hook away again.
-  Hooks(ShardedModel& core, const ModelView& view);
+  // cast_inputs: floating-point inputs of units become the dtype of the parameters.
+  Hooks(ShardedModel& core, const ModelView& view, bool cast_inputs = false);
   ~Hooks() override;
   Hooks(const Hooks&) = delete;
   Hooks& operator=(const Hooks&) = delete;
@@ -68,6 +71,7 @@ class Hooks final : public nn::UnitObserver {
     bool whole = false;  // begin_use() was called for its backward, end_use() not yet
   };
 
+  void cast(std::span<at::Tensor* const> inputs) const;
   void hook_inputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> inputs);
   void hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> outputs);
   void enter_backward(const std::shared_ptr<Use>& use);
@@ -88,6 +92,7 @@ class Hooks final : public nn::UnitObserver {
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> accumulators_;
   std::shared_ptr<Alive> alive_ = std::make_shared<Alive>();  // graphs may outlive us
   ForeignBackward foreign_;
+  bool cast_inputs_;
   bool in_backward_ = false;
 };
 

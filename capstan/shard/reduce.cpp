@@ -101,6 +101,7 @@ void Reducer::issue(int unit) {
                                    {.accumulate = grads.has_sum, .label = spec.name}),
        .converted = converted});
   grads.has_sum = true;
+  if (!settings_.overlap) settle(0);
 }
 
 // The sum over one rank is its gradient: the first one is kept as it is, in its own dtype.

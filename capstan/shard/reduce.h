@@ -21,6 +21,7 @@ struct ReduceSettings {
   DType accum = DType::fp32;   // of sums: local ones and our shard
   DType travel = DType::fp32;  // on the wire
   double before_sum = 1.0;     // every gradient is multiplied by this before it travels
+  bool overlap = true;         // false: wait for each reduction where it is issued
 };
 
 // Every rank reduces the same units in the same order (the reverse of the plan's) whatever its own

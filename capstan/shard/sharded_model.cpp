@@ -31,21 +31,39 @@ ShardedModel::ShardedModel(Plan plan, const std::vector<at::Tensor>& params, com
   reducer_ = std::make_unique<Reducer>(plan_, group_, pool_, settings_.reduce);
 }
 
-void ShardedModel::check_plans_agree() {
-  // Two halves: a collective on int64 exists on every backend, one on uint64 may not.
-  const auto mine = static_cast<std::int64_t>(fingerprint(plan_));
+std::vector<std::int64_t> ShardedModel::from_all_ranks(std::int64_t mine, const char* label) {
   const at::TensorOptions options = at::TensorOptions(at::kLong).device(pool_.device());
   at::Tensor all = at::empty({group_.size()}, options);
-  group_.all_gather(all, at::full({1}, mine, options), "plan").wait();
+  group_.all_gather(all, at::full({1}, mine, options), label).wait();
   all = all.cpu();
+  const auto* const values = all.const_data_ptr<std::int64_t>();
+  return {values, values + group_.size()};
+}
+
+void ShardedModel::check_plans_agree() {
+  const auto mine = static_cast<std::int64_t>(fingerprint(plan_));
+  const std::vector<std::int64_t> all = from_all_ranks(mine, "plan");
   for (int rank = 0; rank < group_.size(); ++rank) {
-    if (all.const_data_ptr<std::int64_t>()[rank] == mine) continue;
+    if (all[static_cast<std::size_t>(rank)] == mine) continue;
     throw CommError({.what = fmt::format("ranks {} and {} hold different models", group_.rank(),
                                          rank),
                      .where = fmt::format("group {}, plan of {} parameters", group_.name(),
                                           plan_.params.size()),
                      .fix = "build the same model with the same options on every rank: names, "
                             "shapes, dtypes and frozen parameters must agree"});
+  }
+}
+
+void ShardedModel::check_same_use(int boundary) {
+  const std::vector<std::int64_t> all = from_all_ranks(boundary, "use check");
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (all[static_cast<std::size_t>(rank)] == boundary) continue;
+    throw CommError({.what = fmt::format("rank {} uses unit #{} of the model while rank {} uses #{}",
+                                         group_.rank(), boundary, rank,
+                                         all[static_cast<std::size_t>(rank)]),
+                     .where = fmt::format("group {}", group_.name()),
+                     .fix = "let all ranks call the same modules in the same order, or declare the "
+                            "diverging modules one unit (zero_optimization.leaf_module)"});
   }
 }
 
@@ -76,6 +94,7 @@ void ShardedModel::adopt(const std::vector<at::Tensor>& params) {
 }
 
 void ShardedModel::begin_use(int boundary) {
+  if (settings_.check_ranks) check_same_use(boundary);
   gatherer_->need(plan_.boundary_units[static_cast<std::size_t>(boundary)]);
 }
 

@@ -28,6 +28,7 @@ struct Settings {
   ReduceSettings reduce;
   StateSettings states;
   UnusedParameters unused = UnusedParameters::allow;
+  bool check_ranks = false;  // before every use, make sure that all ranks use the same boundary
   std::string out_of_memory_advice;
 };
 
@@ -81,6 +82,8 @@ class ShardedModel {
 
  private:
   void check_plans_agree();
+  void check_same_use(int boundary);
+  std::vector<std::int64_t> from_all_ranks(std::int64_t mine, const char* label);
   void adopt(const std::vector<at::Tensor>& params);
 
   Plan plan_;

@@ -250,6 +250,33 @@ TEST(Programs, RanksMayUseDifferentUnitsBelowStage3) {
   }
 }
 
+TEST(Programs, TheCheckOfRanksNamesTheUnitsThatDiffer) {
+  engine::Options options = fp32_options(1);
+  options.shard.check_ranks = true;
+  train(2, options, plain_micro, {}, 1);
+  EXPECT_THROW(train(2, options,
+                     [](Engine& engine, SmallModel& model, std::uint64_t seed) {
+                       const Batch batch = make_batch(4, kWidth, kClasses, seed);
+                       const auto rank = static_cast<std::size_t>(engine.group().rank());
+                       engine.backward(model->blocks[rank](batch.inputs).sum());
+                     }),
+               CommError);
+}
+
+TEST(Programs, InputsAreCastWhereAsked) {
+  engine::Options options = fp32_options(3);
+  options.precision.params = DType::bf16;
+  options.precision.cast_inputs = true;
+  train(2, options, plain_micro);  // its inputs are fp32
+}
+
+TEST(Programs, NamedUnitsAreTheOnlyOnes) {
+  engine::Options options = fp32_options(3);
+  options.shard.unit_names = {"block1"};
+  const Trained named = train(2, options, plain_micro);
+  EXPECT_TRUE(all_equal(named.params, train(2, fp32_options(3), plain_micro).params));
+}
+
 TEST(Programs, MoreRanksThanElements) {
   engine::Options options = fp32_options(3);
   options.shard.persistence_threshold_elems = 0;

@@ -231,6 +231,7 @@ TEST(LogLines, ThroughputLineIsTheOneUsersKnow) {
     options.profile.steps_per_print = 2;
     options.profile.wall_clock_breakdown = true;
     options.profile.memory_breakdown = true;
+    options.profile.comms = {.enabled = true, .all_ops = false, .ops = {"all_gather"}};
     SmallModel model(kWidth, 1, kClasses);
     Recorder log;
     Engine engine(model, options, {.group = &group, .logger = &log});
@@ -245,8 +246,10 @@ TEST(LogLines, ThroughputLineIsTheOneUsersKnow) {
         "CurrSamplesPerSec=[0-9.e+-]+, MemAllocated=[0-9.]+GB, MaxMemAllocated=[0-9.]+GB");
     EXPECT_TRUE(std::regex_search(all, line)) << all;
     EXPECT_NE(all.find("time (ms) | fwd: "), std::string::npos) << all;
-    EXPECT_NE(all.find("memory: parameters"), std::string::npos) << all;
+    EXPECT_NE(all.find("memory after backward: parameters"), std::string::npos) << all;
     EXPECT_NE(all.find("data-parallel"), std::string::npos) << all;
+    EXPECT_NE(all.find("  all_gather"), std::string::npos) << all;
+    EXPECT_EQ(all.find("  broadcast"), std::string::npos) << all;
   });
 }
 

@@ -1,0 +1,42 @@
+#include "capstan/shard/choose_units.h"
+
+#include <gmock/gmock.h>
+
+#include "capstan/base/error.h"
+
+namespace capstan::shard {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<UnitCandidate> candidates() {
+  return {{"wte", "torch::nn::EmbeddingImpl", 1000},
+          {"h.0", "capstan::models::BlockImpl", 100},
+          {"h.0.moe", "my.MoE", 60},
+          {"h.0.moe.expert", "my.Expert", 30},
+          {"h.01", "capstan::models::BlockImpl", 100}};
+}
+
+TEST(ChooseUnits, TakesAllWhereNothingIsSaid) {
+  EXPECT_THAT(choose_units(candidates(), {}), ElementsAre(true, true, true, true, true));
+}
+
+TEST(ChooseUnits, TakesTheNamedOnesOnly) {
+  EXPECT_THAT(choose_units(candidates(), {.unit_names = {"h.0"}}),
+              ElementsAre(false, true, false, false, false));
+  EXPECT_THROW(choose_units(candidates(), {.unit_names = {"h.7"}}), ConfigError);
+}
+
+TEST(ChooseUnits, ALeafTakesInWhatIsBelowIt) {
+  const auto without_expert = ElementsAre(true, true, true, false, true);
+  EXPECT_THAT(choose_units(candidates(), {.leaf_modules = {.names = {"h.0.moe"}}}), without_expert);
+  EXPECT_THAT(choose_units(candidates(), {.leaf_modules = {.classes = {"MoE"}}}), without_expert);
+  EXPECT_THAT(choose_units(candidates(), {.leaf_modules = {.name_suffixes = {"moe"}}}),
+              without_expert);
+  EXPECT_THAT(choose_units(candidates(), {.leaf_modules = {.classes = {"Block"}}}),
+              ElementsAre(true, true, false, false, true));
+  EXPECT_THAT(choose_units(candidates(), {.unit_granularity_elems = 60}), without_expert);
+}
+
+}  // namespace
+}  // namespace capstan::shard
