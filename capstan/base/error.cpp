@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "capstan/base/cpu_isa.h"
+
 namespace capstan {
 namespace {
 
@@ -21,6 +23,7 @@ Error::Error(ErrorInfo info, std::source_location at)
 
 int run_guarded(int (*body)(int, char**), int argc, char** argv,
                 void (*report)(const std::string&)) {
+  avoid_broken_amx();
   try {
     return body(argc, argv);
   } catch (const InternalError& error) {

@@ -48,7 +48,8 @@ inline constexpr int kExitUserError = 2;
 inline constexpr int kExitInternalError = 70;
 
 // Runs `body` and returns its value; an Error becomes a report through `report` (the full text)
-// and the exit code of its kind. For main() functions.
+// and the exit code of its kind. For main() functions: it also takes the precautions that a program
+// needs before libtorch is first used (cpu_isa.h).
 int run_guarded(int (*body)(int, char**), int argc, char** argv,
                 void (*report)(const std::string&));
 
