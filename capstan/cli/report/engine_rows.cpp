@@ -23,7 +23,7 @@ namespace capstan::cli {
 namespace {
 
 // Chosen: many times what a start takes on a loaded machine; only a hang reaches it.
-constexpr std::chrono::seconds kLimit{60};
+constexpr std::chrono::seconds kLimit{120};
 
 // Ranks of our own on this machine only, whatever job this program was started in.
 launch::Environment probe_environment() {

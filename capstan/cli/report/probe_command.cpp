@@ -22,7 +22,7 @@
 namespace capstan::cli {
 namespace {
 
-constexpr std::chrono::seconds kProbeTimeout{30};
+constexpr std::chrono::seconds kProbeTimeout{90};
 
 comm::GroupOptions group_options(const std::string& name) {
   return {.name = name, .timeout = kProbeTimeout};
