@@ -22,6 +22,8 @@ void Engine::backward(const at::Tensor& loss, BackwardOptions options) {
 
 StepReport Engine::step() { return state_->step(); }
 
+void Engine::close() { state_->close(); }
+
 Engine::NoSync::NoSync(EngineState& state) : state_(state) { state_.change_no_sync(1); }
 Engine::NoSync::~NoSync() { state_.change_no_sync(-1); }
 Engine::NoSync Engine::no_sync() { return NoSync(*state_); }

@@ -75,6 +75,9 @@ class Engine {
   // After every micro-batch: updates the parameters when the last one of a step was seen.
   StepReport step();
 
+  // At the end of the run: leaves the ranks in order, where the engine joined them itself. Collective.
+  void close();
+
   // While the handle lives, backwards only accumulate on this rank: no reduction.
   class NoSync {
    public:

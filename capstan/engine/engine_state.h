@@ -27,6 +27,9 @@ class EngineState {
   StepReport step();
 
   void change_no_sync(int by);
+  void close() {
+    if (world_ != nullptr) world_->close();
+  }
   std::vector<double> learning_rates() const;
   int moment_index(std::string_view which) const;
   std::string describe() const;

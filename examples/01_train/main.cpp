@@ -28,6 +28,7 @@ int train(int, char**) {
     engine.step();
     if (engine.group().rank() == 0 && step % 10 == 9) std::printf("step %d loss %.3f\n", step + 1, loss.item<float>());
   }
+  engine.close();
   return 0;
 }
 

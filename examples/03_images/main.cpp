@@ -72,6 +72,7 @@ int train(int, char**) {
                   report.lr.front());
     }
   }
+  engine.close();
   return 0;
 }
 
