@@ -41,8 +41,8 @@ struct Contender {
 
   Contender(std::string label, int stage, comm::Group& group)
       : name(std::move(label)),
-        model(models::GptOptions{.vocab = 8192, .context = 1024, .width = 384, .layers = 6,
-                                 .heads = 6, .dropout = 0}),
+        model(models::GptOptions{
+            .vocab = 8192, .context = 1024, .width = 384, .layers = 6, .heads = 6, .dropout = 0}),
         engine(model, options_for(stage), {.group = &group}) {}
 
   void step(const at::Tensor& ids) {

@@ -10,8 +10,8 @@
 namespace capstan::engine {
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> model, Options options, Parts parts)
-    : state_(std::make_unique<EngineState>(std::move(model), std::move(options), std::move(parts))) {
-}
+    : state_(
+          std::make_unique<EngineState>(std::move(model), std::move(options), std::move(parts))) {}
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
@@ -48,8 +48,8 @@ at::Tensor Engine::master(std::string_view name) {
 }
 
 at::Tensor Engine::gradient(std::string_view name) {
-  const at::Tensor sum = shard::read_whole(
-      sharded(), shard::find_param(sharded().plan(), name), {shard::Column::gradient});
+  const at::Tensor sum = shard::read_whole(sharded(), shard::find_param(sharded().plan(), name),
+                                           {shard::Column::gradient});
   if (!sum.defined()) return sum;
   return sum.to(at::kFloat).mul_(state_->gradient_factor());
 }

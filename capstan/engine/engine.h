@@ -33,10 +33,11 @@ namespace capstan::engine {
 
 // What only code can give; everything else is in Options.
 struct Parts {
-  comm::Group* group = nullptr;  // unset: the ranks that a launcher started; must outlive the engine
-  Logger* logger = nullptr;      // unset: silence; must outlive the engine
-  OptimizerFactory optimizer;    // takes the place of Options::optimizer
-  schedule::Function schedule;   // takes the place of Options::schedule
+  comm::Group* group =
+      nullptr;                  // unset: the ranks that a launcher started; must outlive the engine
+  Logger* logger = nullptr;     // unset: silence; must outlive the engine
+  OptimizerFactory optimizer;   // takes the place of Options::optimizer
+  schedule::Function schedule;  // takes the place of Options::schedule
 };
 
 struct BackwardOptions {
@@ -46,12 +47,12 @@ struct BackwardOptions {
 };
 
 struct StepReport {
-  bool boundary = false;    // false: one more micro-batch was counted, nothing else happened
-  bool applied = false;     // false at a boundary: the step was skipped
-  double grad_norm = 0;     // of the averaged gradients before clipping; 0 where nobody asked
-  double loss_scale = 1;    // that these gradients were made with
-  std::vector<double> lr;   // of this step, by parameter group
-  std::string non_finite;   // why it was skipped: the first parameter with an inf or NaN
+  bool boundary = false;   // false: one more micro-batch was counted, nothing else happened
+  bool applied = false;    // false at a boundary: the step was skipped
+  double grad_norm = 0;    // of the averaged gradients before clipping; 0 where nobody asked
+  double loss_scale = 1;   // that these gradients were made with
+  std::vector<double> lr;  // of this step, by parameter group
+  std::string non_finite;  // why it was skipped: the first parameter with an inf or NaN
 };
 
 class EngineState;
@@ -75,7 +76,8 @@ class Engine {
   // After every micro-batch: updates the parameters when the last one of a step was seen.
   StepReport step();
 
-  // At the end of the run: leaves the ranks in order, where the engine joined them itself. Collective.
+  // At the end of the run: leaves the ranks in order, where the engine joined them itself.
+  // Collective.
   void close();
 
   // While the handle lives, backwards only accumulate on this rank: no reduction.
@@ -106,9 +108,9 @@ class Engine {
   [[nodiscard]] WholeModel whole_parameters();
 
   // Whole tensors by name, on every rank, at any stage; see shard/access.h. Collective.
-  at::Tensor parameter(std::string_view name);         // in its training dtype
-  at::Tensor master(std::string_view name);            // the copy the optimizer updates
-  at::Tensor gradient(std::string_view name);          // averaged and unscaled
+  at::Tensor parameter(std::string_view name);  // in its training dtype
+  at::Tensor master(std::string_view name);     // the copy the optimizer updates
+  at::Tensor gradient(std::string_view name);   // averaged and unscaled
   at::Tensor state(std::string_view name, std::string_view which);  // e.g. "exp_avg"
   void set_parameter(std::string_view name, const at::Tensor& value);
   void set_gradient(std::string_view name, const at::Tensor& value);
@@ -116,7 +118,7 @@ class Engine {
 
   const Options& options() const;
   const Progress& progress() const;
-  double loss_scale() const;                 // that the next backward uses
+  double loss_scale() const;                   // that the next backward uses
   std::vector<double> learning_rates() const;  // of the next step, by parameter group
   store::Ledger& ledger();
   comm::Group& group();

@@ -108,9 +108,7 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
   backward_scale_ = loss_scale.scale;
   const double average =
       how.average_accumulation ? 1.0 / static_cast<double>(options.batch.accumulation_steps) : 1.0;
-  const auto blocked = [this] {
-    return group_->counters()[comm::OpKind::reduce_scatter].blocked;
-  };
+  const auto blocked = [this] { return group_->counters()[comm::OpKind::reduce_scatter].blocked; };
   const auto blocked_before = blocked();
   guarded("backward", [&] {
     hooks_->begin_backward(/*sync=*/no_sync_depth_ == 0);

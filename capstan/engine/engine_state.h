@@ -56,7 +56,7 @@ class EngineState {
   std::unique_ptr<comm::World> world_;  // only where nobody gave us a group
   comm::Group* group_ = nullptr;
   int no_sync_depth_ = 0;
-  double after_sum_ = 1;  // what is left of the division by the ranks
+  double after_sum_ = 1;       // what is left of the division by the ranks
   double backward_scale_ = 1;  // the loss scale of this step's backwards
   shard::StateSettings state_settings_;
   std::unique_ptr<optim::WorkerPool> workers_;

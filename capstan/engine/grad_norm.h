@@ -10,8 +10,8 @@
 namespace capstan::engine {
 
 struct GradNorm {
-  double sum_norm = 0;             // of the summed gradients as they are: not averaged or unscaled
-  std::optional<int> non_finite;   // the first parameter with an inf or NaN, in the plan's order
+  double sum_norm = 0;            // of the summed gradients as they are: not averaged or unscaled
+  std::optional<int> non_finite;  // the first parameter with an inf or NaN, in the plan's order
 };
 
 // Collective, after finish_gradients(). Each rank adds fp64 sums of squares per slot piece of its

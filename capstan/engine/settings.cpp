@@ -24,8 +24,9 @@ void check_param(const std::string& name, const at::Tensor& param) {
   throw ConfigError({.what = fmt::format("a parameter of type {} on {}",
                                          c10::toString(param.scalar_type()), param.device().str()),
                      .where = name,
-                     .fix = "this build trains fp32, fp16 and bf16 parameters in CPU memory: convert "
-                            "the model with model->to(...), or make the tensor a buffer"});
+                     .fix =
+                         "this build trains fp32, fp16 and bf16 parameters in CPU memory: convert "
+                         "the model with model->to(...), or make the tensor a buffer"});
 }
 
 }  // namespace
@@ -66,11 +67,10 @@ shard::Plan make_plan(const shard::ModelView& view, const Options& options, int 
                       .dtype = options.precision.params,
                       .trainable = param.requires_grad()});
   }
-  return shard::make_plan(
-      std::move(params), view.boundaries,
-      {.world_size = ranks,
-       .persistence_threshold_elems = options.shard.persistence_threshold_elems,
-       .persistence_total_elems = options.shard.persistence_total_elems});
+  return shard::make_plan(std::move(params), view.boundaries,
+                          {.world_size = ranks,
+                           .persistence_threshold_elems = options.shard.persistence_threshold_elems,
+                           .persistence_total_elems = options.shard.persistence_total_elems});
 }
 
 shard::StateSettings state_settings(const Options& options) {
@@ -93,19 +93,20 @@ shard::StateSettings state_settings(const Options& options) {
 shard::Settings shard_settings(const Options& options, int ranks,
                                const shard::StateSettings& states) {
   const shard::Policy policy = shard::policy_for(options.shard);
-  return {.policy = policy,
-          .limits = {.prefetch_bytes = options.shard.overlap_comm ? options.shard.prefetch_bytes : 0,
-                     .max_live_bytes = options.shard.max_live_bytes,
-                     .max_reuse_bytes = options.shard.max_reuse_bytes},
-          .reduce = {.schedule = policy.reduce,
-                     .accum = options.precision.grad_accum,
-                     .travel = options.precision.reduce_dtype(),
-                     .before_sum = averaging(options.comm, ranks).before_sum,
-                     .overlap = options.shard.overlap_comm},
-          .states = states,
-          .unused = options.shard.unused_parameters,
-          .check_ranks = options.shard.check_ranks,
-          .out_of_memory_advice = next_saving(options)};
+  return {
+      .policy = policy,
+      .limits = {.prefetch_bytes = options.shard.overlap_comm ? options.shard.prefetch_bytes : 0,
+                 .max_live_bytes = options.shard.max_live_bytes,
+                 .max_reuse_bytes = options.shard.max_reuse_bytes},
+      .reduce = {.schedule = policy.reduce,
+                 .accum = options.precision.grad_accum,
+                 .travel = options.precision.reduce_dtype(),
+                 .before_sum = averaging(options.comm, ranks).before_sum,
+                 .overlap = options.shard.overlap_comm},
+      .states = states,
+      .unused = options.shard.unused_parameters,
+      .check_ranks = options.shard.check_ranks,
+      .out_of_memory_advice = next_saving(options)};
 }
 
 void prepare_buffers(torch::nn::Module& model, const precision::Options& options,
@@ -130,9 +131,9 @@ std::string describe_run(const Options& options, const shard::Plan& plan, int ra
   return fmt::format(
       "stage {}: {} parameters ({} trainable) in {} units\n{}", options.shard.stage, elems,
       plan.trainable_elems(), plan.units.size(),
-      precision::dtype_table(options.precision,
-                             {.data_parallel = ranks,
-                              .parameter_parallel = policy.shards_optimizer() ? ranks : 1}));
+      precision::dtype_table(
+          options.precision,
+          {.data_parallel = ranks, .parameter_parallel = policy.shards_optimizer() ? ranks : 1}));
 }
 
 }  // namespace capstan::engine

@@ -93,10 +93,10 @@ std::vector<double> KernelUpdater::lamb_slot_sums(shard::ShardedModel& model,
   for (const int unit : model.step_order()) {
     const at::Tensor grads = model.owned_gradient(unit);
     for (const Stretch& stretch : stretches_[static_cast<std::size_t>(unit)]) {
-      const optim::LambSums sums = optim::lamb_prepare(
-          groups_.hyper[static_cast<std::size_t>(stretch.group)],
-          scalars_of(scalars, stretch.group), span_of(model.states(unit), grads, stretch.range),
-          run_);
+      const optim::LambSums sums =
+          optim::lamb_prepare(groups_.hyper[static_cast<std::size_t>(stretch.group)],
+                              scalars_of(scalars, stretch.group),
+                              span_of(model.states(unit), grads, stretch.range), run_);
       mine[2 * static_cast<std::size_t>(stretch.param)] += sums.master_squares;
       mine[2 * static_cast<std::size_t>(stretch.param) + 1] += sums.update_squares;
     }
@@ -104,7 +104,9 @@ std::vector<double> KernelUpdater::lamb_slot_sums(shard::ShardedModel& model,
   if (!sharded || model.group().size() == 1) return mine;
   const auto elems = static_cast<std::int64_t>(count);
   const at::Tensor all = at::empty({elems * model.group().size()}, at::kDouble);
-  model.group().all_gather(all, at::from_blob(mine.data(), {elems}, at::kDouble), "slot norms").wait();
+  model.group()
+      .all_gather(all, at::from_blob(mine.data(), {elems}, at::kDouble), "slot norms")
+      .wait();
   std::vector<double> total(count, 0.0);
   for (int rank = 0; rank < model.group().size(); ++rank) {
     const double* const theirs = all.const_data_ptr<double>() + rank * elems;

@@ -14,10 +14,10 @@
 namespace capstan::engine {
 
 struct UpdateScalars {
-  std::int64_t step = 1;               // from 1; skipped steps do not count
-  double grad_factor = 1;              // from the summed gradient to the one that is applied
-  std::vector<double> lr;              // by parameter group
-  std::optional<double> momentum;      // from a schedule that moves it
+  std::int64_t step = 1;           // from 1; skipped steps do not count
+  double grad_factor = 1;          // from the summed gradient to the one that is applied
+  std::vector<double> lr;          // by parameter group
+  std::optional<double> momentum;  // from a schedule that moves it
 };
 
 // Ranks: update() is collective.
@@ -42,7 +42,7 @@ class KernelUpdater final : public Updater {
   struct Stretch {
     int param = 0;  // the first one
     int group = 0;
-    int rank = 0;  // whose shard it lies in
+    int rank = 0;             // whose shard it lies in
     layout::ElemRange range;  // in the owned elements
   };
 

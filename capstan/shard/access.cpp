@@ -40,11 +40,13 @@ at::Tensor slot_of(const at::Tensor& flat, const UnitSpec& spec, int slot,
 
 void check_shape(const ParamSpec& param, const at::Tensor& value) {
   if (value.defined() && value.sizes() == at::IntArrayRef(param.sizes)) return;
-  throw ConfigError({.what = fmt::format("a value of shape [{}] for a parameter of shape [{}]",
-                                         value.defined() ? fmt::format("{}", fmt::join(value.sizes(), ", ")) : "none",
-                                         fmt::join(param.sizes, ", ")),
-                     .where = param.name,
-                     .fix = "give the whole parameter's value, on every rank"});
+  throw ConfigError(
+      {.what =
+           fmt::format("a value of shape [{}] for a parameter of shape [{}]",
+                       value.defined() ? fmt::format("{}", fmt::join(value.sizes(), ", ")) : "none",
+                       fmt::join(param.sizes, ", ")),
+       .where = param.name,
+       .fix = "give the whole parameter's value, on every rank"});
 }
 
 // Copies the part of `value` that lies in `range` of the flat buffer to its place in `part`.
@@ -78,7 +80,8 @@ at::Tensor read_whole(ShardedModel& model, int param, ColumnName column) {
   if (!spec.trainable) return {};
   const UnitSpec& unit = unit_spec(model, param);
   const at::Tensor part = own_part(model, place.unit, column);
-  if (part.numel() == unit.layout.padded_elems()) return slot_of(part, unit, place.slot, spec.sizes);
+  if (part.numel() == unit.layout.padded_elems())
+    return slot_of(part, unit, place.slot, spec.sizes);
   const at::Tensor whole = at::empty({unit.layout.padded_elems()}, part.options());
   model.group().all_gather(whole, part, unit.name).wait();
   return slot_of(whole, unit, place.slot, spec.sizes);

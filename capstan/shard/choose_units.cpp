@@ -51,8 +51,9 @@ void check_names(const std::vector<UnitCandidate>& candidates,
     const std::string nearest = nearest_name(name, known);
     throw ConfigError({.what = fmt::format("'{}' is no module that can be a unit", name),
                        .where = option,
-                       .fix = nearest.empty() ? "name a module that is marked with capstan::nn::Unit"
-                                              : fmt::format("did you mean '{}'?", nearest)});
+                       .fix = nearest.empty()
+                                  ? "name a module that is marked with capstan::nn::Unit"
+                                  : fmt::format("did you mean '{}'?", nearest)});
   }
 }
 
@@ -67,9 +68,9 @@ std::vector<bool> choose_units(const std::vector<UnitCandidate>& candidates,
   for (const UnitCandidate& candidate : candidates) {
     const bool inside_leaf =
         any_of(leaves, [&](const auto& leaf) { return is_below(candidate.name, leaf); });
-    const bool named = options.unit_names.empty() ||
-                       any_of(options.unit_names,
-                              [&](const auto& name) { return candidate.name == name; });
+    const bool named =
+        options.unit_names.empty() ||
+        any_of(options.unit_names, [&](const auto& name) { return candidate.name == name; });
     chosen.push_back(named && !inside_leaf);
     if (is_leaf(candidate, options)) leaves.push_back(candidate.name);
   }

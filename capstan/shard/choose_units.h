@@ -12,9 +12,9 @@ namespace capstan::shard {
 
 // A module that can tell before and after each use.
 struct UnitCandidate {
-  std::string name;         // dotted, as in named_modules(); empty for the root
-  std::string class_name;   // possibly with namespaces
-  std::int64_t elems = 0;   // of all parameters below it
+  std::string name;        // dotted, as in named_modules(); empty for the root
+  std::string class_name;  // possibly with namespaces
+  std::int64_t elems = 0;  // of all parameters below it
 };
 
 // True for those that become units; the parameters of the others belong to the unit around them.

@@ -17,8 +17,8 @@ namespace capstan::shard {
 class FlatStorage {
  public:
   // `sizes[i]` is the shape of slot i. Nothing is attached.
-  FlatStorage(const layout::FlatLayout& layout,
-              const std::vector<std::vector<std::int64_t>>& sizes, at::TensorOptions options);
+  FlatStorage(const layout::FlatLayout& layout, const std::vector<std::vector<std::int64_t>>& sizes,
+              at::TensorOptions options);
 
   std::int64_t bytes() const { return bytes_; }
   bool attached() const { return attached_; }

@@ -13,8 +13,9 @@ LocalGrads::LocalGrads(const UnitSpec& spec, std::span<const ParamSpec> params, 
               at::TensorOptions(torch_dtype(spec.dtype)).device(pool.device())),
       filled_(spec.params.size(), 0) {
   if (size_bytes(accum) > size_bytes(spec.dtype)) {
-    wide_.emplace(spec.layout, slot_sizes(spec, params),
-                  at::TensorOptions(torch_dtype(accum)).device(pool.device()));
+    wide_ =
+        std::make_unique<FlatStorage>(spec.layout, slot_sizes(spec, params),
+                                      at::TensorOptions(torch_dtype(accum)).device(pool.device()));
   }
 }
 
@@ -35,7 +36,7 @@ void LocalGrads::put(int slot, const at::Tensor& grad) {
   if (empty()) attach();
   char& filled = filled_[static_cast<std::size_t>(slot)];
   if (filled != 0) {
-    if (wide_.has_value() && !widened()) widen();
+    if (wide_ != nullptr && !widened()) widen();
     storage().slot(slot).add_(grad);
     return;
   }

@@ -2,7 +2,7 @@
 // parameters, filled slot by slot as backward delivers.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -35,7 +35,7 @@ class LocalGrads {
   void drop();
 
  private:
-  bool widened() const { return wide_.has_value() && wide_->attached(); }
+  bool widened() const { return wide_ != nullptr && wide_->attached(); }
   const FlatStorage& storage() const { return widened() ? *wide_ : narrow_; }
   FlatStorage& storage() { return widened() ? *wide_ : narrow_; }
   void attach();
@@ -43,7 +43,7 @@ class LocalGrads {
 
   store::Pool* pool_;
   FlatStorage narrow_;
-  std::optional<FlatStorage> wide_;  // only where accum is wider than the unit's dtype
+  std::unique_ptr<FlatStorage> wide_;  // only where accum is wider than the unit's dtype
   std::vector<char> filled_;
 };
 

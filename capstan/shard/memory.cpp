@@ -29,8 +29,8 @@ UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
   UnitBytes bytes;
   bytes.resident = unit.resident;
   bytes.released = settings.policy.params == Gather::per_use && !unit.resident;
-  bytes.shard = bytes.released ? unit.layout.shard_elems() * size_bytes(unit.dtype)
-                               : unit.whole_bytes();
+  bytes.shard =
+      bytes.released ? unit.layout.shard_elems() * size_bytes(unit.dtype) : unit.whole_bytes();
   bytes.whole = bytes.released && !alone ? unit.whole_bytes() : 0;
   if (!unit.trainable) return bytes;
   const std::int64_t padded = unit.layout.padded_elems();
@@ -44,7 +44,8 @@ UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
         unit.dtype == settings.reduce.travel ? 0 : padded * size_bytes(settings.reduce.travel);
     bytes.whole_sum = sharded ? 0 : padded * accum;
   }
-  const std::int64_t master = settings.states.master == unit.dtype ? 0 : size_bytes(settings.states.master);
+  const std::int64_t master =
+      settings.states.master == unit.dtype ? 0 : size_bytes(settings.states.master);
   const auto moments = static_cast<std::int64_t>(settings.states.moment_names.size());
   bytes.states = owned * (master + moments * size_bytes(settings.states.moments));
   return bytes;
@@ -105,12 +106,12 @@ MemoryForecast forecast(const Plan& plan, const Settings& settings) {
   }
   const bool alone = plan.units.empty() || plan.units.front().layout.world_size() == 1;
   const bool at_step = settings.reduce.schedule == ReduceSchedule::at_step;
-  result.backward[MemoryKind::gradients] = at_step ? locals : peak_of_reduction(trainable, true, alone);
+  result.backward[MemoryKind::gradients] =
+      at_step ? locals : peak_of_reduction(trainable, true, alone);
   // After a backward the last unit may still travel when the step begins.
   const std::int64_t last = alone || trainable.empty() ? 0 : trainable.back().travelling();
-  result.step[MemoryKind::gradients] =
-      std::max(at_step ? peak_of_reduction(trainable, false, alone) : sums + last,
-               sums + largest_whole_sum);
+  result.step[MemoryKind::gradients] = std::max(
+      at_step ? peak_of_reduction(trainable, false, alone) : sums + last, sums + largest_whole_sum);
   return result;
 }
 

@@ -118,7 +118,8 @@ std::vector<std::vector<std::int64_t>> slot_sizes(const UnitSpec& unit,
                                                   std::span<const ParamSpec> params) {
   std::vector<std::vector<std::int64_t>> sizes;
   sizes.reserve(unit.params.size());
-  for (const int index : unit.params) sizes.push_back(params[static_cast<std::size_t>(index)].sizes);
+  for (const int index : unit.params)
+    sizes.push_back(params[static_cast<std::size_t>(index)].sizes);
   return sizes;
 }
 

@@ -24,8 +24,9 @@ struct ParamSpec {
 
 // A module whose parameters are used together, and which tells us before and after each use.
 struct BoundarySpec {
-  std::string name;         // as in named_modules()
-  std::vector<int> params;  // indices of all parameters it uses, those of boundaries inside left out
+  std::string name;  // as in named_modules()
+  std::vector<int>
+      params;  // indices of all parameters it uses, those of boundaries inside left out
 };
 
 // One flat buffer: parameters of one dtype that are all trainable or all frozen.

@@ -82,9 +82,9 @@ void Reducer::issue(int unit) {
   if (!grads.sum.defined()) {
     const at::TensorOptions options = flat.options().dtype(torch_dtype(settings_.accum));
     const std::int64_t elems = spec.layout.shard_elems();
-    grads.sum = tensor_over(pool_.take(elems * size_bytes(settings_.accum),
-                                       store::MemoryKind::gradients),
-                            elems, options);
+    grads.sum =
+        tensor_over(pool_.take(elems * size_bytes(settings_.accum), store::MemoryKind::gradients),
+                    elems, options);
   }
   at::Tensor converted;
   if (flat.scalar_type() != torch_dtype(settings_.travel)) {
@@ -95,11 +95,10 @@ void Reducer::issue(int unit) {
     flat = converted;
     grads.local->drop();
   }
-  in_flight_.push_back(
-      {.unit = unit,
-       .op = group_.reduce_scatter(grads.sum, flat,
-                                   {.accumulate = grads.has_sum, .label = spec.name}),
-       .converted = converted});
+  in_flight_.push_back({.unit = unit,
+                        .op = group_.reduce_scatter(
+                            grads.sum, flat, {.accumulate = grads.has_sum, .label = spec.name}),
+                        .converted = converted});
   grads.has_sum = true;
   if (!settings_.overlap) settle(0);
 }
@@ -160,7 +159,8 @@ const at::Tensor& Reducer::sum(int unit) const {
 std::vector<int> Reducer::unused_params() const {
   std::vector<int> unused;
   for (std::size_t i = 0; i < plan_.params.size(); ++i) {
-    if (plan_.params[i].trainable && came_since_clear_[i] == 0) unused.push_back(static_cast<int>(i));
+    if (plan_.params[i].trainable && came_since_clear_[i] == 0)
+      unused.push_back(static_cast<int>(i));
   }
   return unused;
 }

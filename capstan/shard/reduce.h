@@ -77,8 +77,8 @@ class Reducer {
   store::Pool& pool_;
   ReduceSettings settings_;
   std::vector<UnitGrads> grads_;
-  std::vector<int> order_;            // trainable units as they are reduced
-  std::size_t next_ = 0;              // in order_: the first not yet issued in this backward
+  std::vector<int> order_;  // trainable units as they are reduced
+  std::size_t next_ = 0;    // in order_: the first not yet issued in this backward
   bool sync_ = true;
   bool unreduced_ = true;  // there may be local gradients that finish() must still reduce
   std::deque<InFlight> in_flight_;

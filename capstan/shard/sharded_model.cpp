@@ -45,12 +45,12 @@ void ShardedModel::check_plans_agree() {
   const std::vector<std::int64_t> all = from_all_ranks(mine, "plan");
   for (int rank = 0; rank < group_.size(); ++rank) {
     if (all[static_cast<std::size_t>(rank)] == mine) continue;
-    throw CommError({.what = fmt::format("ranks {} and {} hold different models", group_.rank(),
-                                         rank),
-                     .where = fmt::format("group {}, plan of {} parameters", group_.name(),
-                                          plan_.params.size()),
-                     .fix = "build the same model with the same options on every rank: names, "
-                            "shapes, dtypes and frozen parameters must agree"});
+    throw CommError(
+        {.what = fmt::format("ranks {} and {} hold different models", group_.rank(), rank),
+         .where =
+             fmt::format("group {}, plan of {} parameters", group_.name(), plan_.params.size()),
+         .fix = "build the same model with the same options on every rank: names, "
+                "shapes, dtypes and frozen parameters must agree"});
   }
 }
 
@@ -58,12 +58,12 @@ void ShardedModel::check_same_use(int boundary) {
   const std::vector<std::int64_t> all = from_all_ranks(boundary, "use check");
   for (int rank = 0; rank < group_.size(); ++rank) {
     if (all[static_cast<std::size_t>(rank)] == boundary) continue;
-    throw CommError({.what = fmt::format("rank {} uses unit #{} of the model while rank {} uses #{}",
-                                         group_.rank(), boundary, rank,
-                                         all[static_cast<std::size_t>(rank)]),
-                     .where = fmt::format("group {}", group_.name()),
-                     .fix = "let all ranks call the same modules in the same order, or declare the "
-                            "diverging modules one unit (zero_optimization.leaf_module)"});
+    throw CommError(
+        {.what = fmt::format("rank {} uses unit #{} of the model while rank {} uses #{}",
+                             group_.rank(), boundary, rank, all[static_cast<std::size_t>(rank)]),
+         .where = fmt::format("group {}", group_.name()),
+         .fix = "let all ranks call the same modules in the same order, or declare the "
+                "diverging modules one unit (zero_optimization.leaf_module)"});
   }
 }
 
@@ -86,8 +86,8 @@ void ShardedModel::adopt(const std::vector<at::Tensor>& params) {
       step_order_.push_back(static_cast<int>(i));
     }
     const bool keep_whole = spec.resident || settings_.policy.params != Gather::per_use;
-    Unit& unit = units_.emplace_back(spec, plan_.params, std::move(members), pool_, group_.rank(),
-                                     keep_whole);
+    Unit& unit = units_.emplace_back(spec, plan_.params, std::move(members), pool_,
+                                     UnitRole{group_.rank(), keep_whole});
     if (!keep_whole) unit.release();
     if (spec.trainable) bind_params(states_[i], unit, sharded);
   }
@@ -118,7 +118,8 @@ void ShardedModel::finish_gradients() {
     const std::vector<int> unused = reducer_->unused_params();
     if (!unused.empty()) {
       std::vector<std::string> names;
-      for (const int index : unused) names.push_back(plan_.params[static_cast<std::size_t>(index)].name);
+      for (const int index : unused)
+        names.push_back(plan_.params[static_cast<std::size_t>(index)].name);
       throw ConfigError(
           {.what = fmt::format("{} trainable parameters got no gradient: {}", names.size(),
                                fmt::join(names, ", ")),
@@ -146,8 +147,7 @@ void ShardedModel::publish(int unit) {
   updated.bump_versions();
   if (!settings_.policy.shards_optimizer() || updated.gather_is_free()) return;
   if (updated.state() != UnitState::whole) return;  // gathered at its next use
-  publishing_.push_back(
-      group_.all_gather(updated.flat(), updated.shard(), updated.spec().name));
+  publishing_.push_back(group_.all_gather(updated.flat(), updated.shard(), updated.spec().name));
 }
 
 void ShardedModel::finish_updates() {

@@ -26,11 +26,10 @@ at::Tensor make_placeholder(const std::string& param, at::TensorOptions options)
 }  // namespace
 
 Unit::Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params,
-           std::vector<at::Tensor> params, store::Pool& pool, int rank, bool keep_whole)
+           std::vector<at::Tensor> params, store::Pool& pool, UnitRole role)
     : spec_(&spec),
       pool_(&pool),
-      rank_(rank),
-      keep_whole_(keep_whole),
+      role_(role),
       storage_(spec.layout, slot_sizes(spec, all_params),
                at::TensorOptions(torch_dtype(spec.dtype)).device(pool.device())),
       params_(std::move(params)) {
@@ -42,7 +41,7 @@ Unit::Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params,
     const at::Tensor& slot = storage_.slot(static_cast<int>(i));
     slot.copy_(params_[i].detach());
     params_[i].set_data(slot);
-    if (!keep_whole) {
+    if (!role.keep_whole) {
       const ParamSpec& param = all_params[static_cast<std::size_t>(spec.params[i])];
       placeholders_.push_back(make_placeholder(param.name, options));
     }
@@ -51,8 +50,8 @@ Unit::Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params,
 }
 
 void Unit::make_shard() {
-  const layout::ElemRange mine = spec_->layout.shard(rank_);
-  if (keep_whole_ || gather_is_free()) {
+  const layout::ElemRange mine = spec_->layout.shard(role_.rank);
+  if (role_.keep_whole || gather_is_free()) {
     // In a world of one, release() hands the memory over to the shard.
     shard_ = storage_.range(mine);
     return;
@@ -83,7 +82,7 @@ void Unit::show() {
 }
 
 void Unit::release() {
-  assert(state_ != UnitState::sharded && !keep_whole_);
+  assert(state_ != UnitState::sharded && !role_.keep_whole);
   if (state_ == UnitState::whole) {
     for (std::size_t i = 0; i < params_.size(); ++i) params_[i].set_data(placeholders_[i]);
   }

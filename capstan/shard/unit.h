@@ -19,6 +19,11 @@ enum class UnitState {
   whole,      // the model's parameters are views of flat()
 };
 
+struct UnitRole {
+  int rank = 0;
+  bool keep_whole = false;  // never released; shard() is then a part of flat()
+};
+
 // Owns:    the shard, and the whole buffer while it is attached.
 // Threads: one caller at a time.
 // Ranks:   purely local; gather.h communicates.
@@ -26,18 +31,18 @@ class Unit {
  public:
   // `params` are the model's own parameters in slot order: whole, on the pool's device. Their
   // values move into the flat buffer in the unit's dtype, one copy at a time; the unit is then
-  // whole. keep_whole: it will never be released, and shard() is a part of flat().
+  // whole.
   Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params, std::vector<at::Tensor> params,
-       store::Pool& pool, int rank, bool keep_whole);
+       store::Pool& pool, UnitRole role);
 
   const UnitSpec& spec() const { return *spec_; }
   UnitState state() const { return state_; }
-  bool keeps_whole() const { return keep_whole_; }
+  bool keeps_whole() const { return role_.keep_whole; }
   // World of one: shard and flat buffer are the same memory, and a gather moves nothing.
   bool gather_is_free() const { return spec_->layout.world_size() == 1; }
 
-  const at::Tensor& shard() const { return shard_; }           // 1-D, shard_elems
-  const at::Tensor& flat() const { return storage_.flat(); }   // 1-D, padded_elems; not when sharded
+  const at::Tensor& shard() const { return shard_; }          // 1-D, shard_elems
+  const at::Tensor& flat() const { return storage_.flat(); }  // 1-D, padded_elems; not when sharded
   const at::Tensor& param(int slot) const { return params_[static_cast<std::size_t>(slot)]; }
   const at::Tensor& slot(int slot) const { return storage_.slot(slot); }
 
@@ -53,8 +58,7 @@ class Unit {
 
   const UnitSpec* spec_;  // in the plan, which outlives the unit
   store::Pool* pool_;
-  int rank_;
-  bool keep_whole_;
+  UnitRole role_;
   UnitState state_ = UnitState::whole;
   FlatStorage storage_;
   at::Tensor shard_;

@@ -26,10 +26,9 @@ std::int64_t MemoryUse::total() const {
 }
 
 std::string to_text(const MemoryUse& use) {
-  return fmt::format("parameters {}, gradients {}, optimizer {}",
-                     format_bytes(use[MemoryKind::parameters]),
-                     format_bytes(use[MemoryKind::gradients]),
-                     format_bytes(use[MemoryKind::optimizer]));
+  return fmt::format(
+      "parameters {}, gradients {}, optimizer {}", format_bytes(use[MemoryKind::parameters]),
+      format_bytes(use[MemoryKind::gradients]), format_bytes(use[MemoryKind::optimizer]));
 }
 
 void Ledger::add(MemoryKind kind, std::int64_t bytes) {

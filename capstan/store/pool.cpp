@@ -29,9 +29,9 @@ struct Pool::Core : std::enable_shared_from_this<Core> {
     std::shared_ptr<Core> core;  // set while the block is out, so that it outlives the pool
   };
 
-  std::mutex mutex;                                            // guards all below
+  std::mutex mutex;                                          // guards all below
   std::multimap<std::int64_t, std::unique_ptr<Block>> idle;  // by capacity
-  bool closed = false;                                         // the pool is gone: keep nothing
+  bool closed = false;                                       // the pool is gone: keep nothing
 
   static void give_back(void* context) {
     std::unique_ptr<Block> block(static_cast<Block*>(context));

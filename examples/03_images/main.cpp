@@ -17,8 +17,8 @@ using capstan::nn::Unit;
 // x: [batch, channels, height, width]; halves height and width.
 struct StageImpl : torch::nn::Module {
   StageImpl(int from, int to)
-      : conv(register_module(
-            "conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 3).padding(1)))),
+      : conv(register_module("conv",
+                             torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 3).padding(1)))),
         norm(register_module("norm", torch::nn::GroupNorm(4, to))) {}
   at::Tensor forward(const at::Tensor& x) {
     return torch::max_pool2d(torch::relu(norm(conv(x))), 2);

@@ -84,7 +84,8 @@ TEST(Memory, AHigherStageNeverUsesMore) {
       run_ranks(world, [&](comm::Group& group) {
         const Peaks peaks = measure(group, options_for(stage, DType::bf16));
         if (group.rank() != 0) return;
-        for (const store::MemoryUse& use : {peaks.rest, peaks.forward, peaks.backward, peaks.step}) {
+        for (const store::MemoryUse& use :
+             {peaks.rest, peaks.forward, peaks.backward, peaks.step}) {
           for (const auto kind :
                {MemoryKind::parameters, MemoryKind::gradients, MemoryKind::optimizer}) {
             most[kind] = std::max(most[kind], use[kind]);

@@ -1,4 +1,5 @@
-// What the engine tests have in common: options, a run of a few steps, a plain loop to compare with.
+// What the engine tests have in common: options, a run of a few steps, a plain loop to compare
+// with.
 #pragma once
 
 #include <functional>

@@ -45,8 +45,8 @@ Options options_of(const Case& run) {
                    .micro_samples = 4,
                    .accumulation_steps = run.backwards};
   options.gradient_clipping = run.clip ? 0.05 : 0;
-  options.optimizer = optim::Options{
-      .kind = run.kind, .hyper = {.lr = 1e-2, .weight_decay = 0.01, .momentum = 0.9}};
+  options.optimizer = optim::Options{.kind = run.kind,
+                                     .hyper = {.lr = 1e-2, .weight_decay = 0.01, .momentum = 0.9}};
   options.precision.params = run.dtype;
   options.precision.loss_scale.initial_scale_power = 8;
   options.shard.stage = run.stage;
@@ -106,8 +106,12 @@ class Matrix : public testing::TestWithParam<Cell> {};
 
 TEST_P(Matrix, AllStagesGiveTheSameBits) {
   const auto [dtype, world, backwards, schedule, clip] = GetParam();
-  Case run{.stage = 0, .dtype = dtype, .world = world, .backwards = backwards,
-          .schedule = schedule, .clip = clip};
+  Case run{.stage = 0,
+           .dtype = dtype,
+           .world = world,
+           .backwards = backwards,
+           .schedule = schedule,
+           .clip = clip};
   const Result reference = train(run);
   EXPECT_LT(reference.losses.back(), reference.losses.front() + 2);
   for (const int stage : {1, 2, 3}) {
@@ -125,14 +129,13 @@ std::string cell_name(const testing::TestParamInfo<Cell>& info) {
                      clip ? "_clip" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Matrix,
-    testing::Combine(testing::Values(DType::fp32, DType::bf16, DType::fp16),
-                     testing::Values(1, 2, 3, 4), testing::Values(1, 3),
-                     testing::Values(shard::ReduceSchedule::at_step,
-                                     shard::ReduceSchedule::per_backward),
-                     testing::Bool()),
-    cell_name);
+INSTANTIATE_TEST_SUITE_P(All, Matrix,
+                         testing::Combine(testing::Values(DType::fp32, DType::bf16, DType::fp16),
+                                          testing::Values(1, 2, 3, 4), testing::Values(1, 3),
+                                          testing::Values(shard::ReduceSchedule::at_step,
+                                                          shard::ReduceSchedule::per_backward),
+                                          testing::Bool()),
+                         cell_name);
 
 TEST(Stages, SchedulesCoincideWithOneBackwardPerStep) {
   for (const DType dtype : {DType::fp32, DType::bf16}) {

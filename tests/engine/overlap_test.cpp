@@ -19,7 +19,8 @@ constexpr auto kTransfer = 6ms;
 
 // Compute that takes a known time, so that a loaded machine does not matter much: it sleeps.
 struct SlowBlockImpl : torch::nn::Module {
-  explicit SlowBlockImpl(int width) : linear(register_module("linear", torch::nn::Linear(width, width))) {}
+  explicit SlowBlockImpl(int width)
+      : linear(register_module("linear", torch::nn::Linear(width, width))) {}
   at::Tensor forward(const at::Tensor& x) {
     std::this_thread::sleep_for(kCompute);
     at::Tensor y = linear(x);
@@ -52,19 +53,22 @@ std::chrono::duration<double> step_time(int stage, std::int64_t prefetch_bytes,
   slow.loopback.delay = [transfer](const comm::OpFacts& facts) {
     return facts.elems > 64 ? transfer : 0ns;  // only whole units take time
   };
-  run_ranks(2, [&](comm::Group& group) {
-    engine::Options options = fp32_options(stage);
-    options.shard.persistence_threshold_elems = 16;
-    options.shard.prefetch_bytes = prefetch_bytes;
-    SlowModel model;
-    Engine engine(model, options, {.group = &group});
-    for (int step = 0; step < 3; ++step) {
-      const auto begin = Clock::now();
-      engine.backward(model->forward(torch::ones({1, 16})).sum());
-      if (step == 2 && group.rank() == 0) taken = Clock::now() - begin;
-      engine.step();
-    }
-  }, slow);
+  run_ranks(
+      2,
+      [&](comm::Group& group) {
+        engine::Options options = fp32_options(stage);
+        options.shard.persistence_threshold_elems = 16;
+        options.shard.prefetch_bytes = prefetch_bytes;
+        SlowModel model;
+        Engine engine(model, options, {.group = &group});
+        for (int step = 0; step < 3; ++step) {
+          const auto begin = Clock::now();
+          engine.backward(model->forward(torch::ones({1, 16})).sum());
+          if (step == 2 && group.rank() == 0) taken = Clock::now() - begin;
+          engine.step();
+        }
+      },
+      slow);
   return taken;
 }
 
@@ -92,17 +96,21 @@ TEST(Overlap, RandomDelaysChangeNoResult) {
         return std::chrono::microseconds((*random)() % 500);
       };
       std::vector<at::Tensor> params;
-      run_ranks(3, [&](comm::Group& group) {
-        SmallModel model(kWidth, kBlocks, kClasses);
-        fill(*model, 11);
-        Engine engine(model, fp32_options(stage), {.group = &group});
-        for (int step = 0; step < 3; ++step) {
-          plain_micro(engine, model, static_cast<std::uint64_t>(1000 + 10 * step + group.rank()));
-          engine.step();
-        }
-        const std::vector<at::Tensor> mine = masters(engine);
-        if (group.rank() == 0) params = mine;
-      }, slow);
+      run_ranks(
+          3,
+          [&](comm::Group& group) {
+            SmallModel model(kWidth, kBlocks, kClasses);
+            fill(*model, 11);
+            Engine engine(model, fp32_options(stage), {.group = &group});
+            for (int step = 0; step < 3; ++step) {
+              plain_micro(engine, model,
+                          static_cast<std::uint64_t>(1000 + 10 * step + group.rank()));
+              engine.step();
+            }
+            const std::vector<at::Tensor> mine = masters(engine);
+            if (group.rank() == 0) params = mine;
+          },
+          slow);
       EXPECT_TRUE(all_equal(reference.params, params)) << "stage " << stage << ", seed " << seed;
     }
   }

@@ -139,7 +139,8 @@ TEST(Programs, FrozenParametersStayAndTheRestTrains) {
   const Trained after = train(2, fp32_options(3), plain_micro, freeze);
   const auto named = before->named_parameters();
   for (std::size_t i = 0; i < after.params.size(); ++i) {
-    const bool frozen = named[i].key() == "block1.up.weight" || named[i].key().rfind("entry", 0) == 0;
+    const bool frozen =
+        named[i].key() == "block1.up.weight" || named[i].key().rfind("entry", 0) == 0;
     EXPECT_EQ(after.params[i].equal(named[i].value()), frozen) << named[i].key();
   }
 }
@@ -149,11 +150,12 @@ TEST(Programs, NoTrainableParametersAtAll) {
     for (at::Tensor& param : model->parameters()) param.set_requires_grad(false);
   };
   for (const int stage : {0, 3}) {
-    train(2, fp32_options(stage),
-          [](Engine&, SmallModel& model, std::uint64_t seed) {
-            EXPECT_FALSE(loss_at(model, seed).requires_grad());
-          },
-          freeze);
+    train(
+        2, fp32_options(stage),
+        [](Engine&, SmallModel& model, std::uint64_t seed) {
+          EXPECT_FALSE(loss_at(model, seed).requires_grad());
+        },
+        freeze);
   }
 }
 
@@ -286,11 +288,10 @@ TEST(Programs, MoreRanksThanElements) {
 }
 
 TEST(Programs, ALossWithoutAGradientIsRefused) {
-  EXPECT_THROW(train(1, fp32_options(1),
-                     [](Engine& engine, SmallModel&, std::uint64_t) {
-                       engine.backward(torch::ones({1}));
-                     }),
-               ConfigError);
+  EXPECT_THROW(
+      train(1, fp32_options(1),
+            [](Engine& engine, SmallModel&, std::uint64_t) { engine.backward(torch::ones({1})); }),
+      ConfigError);
 }
 
 TEST(Programs, APlainBackwardWorksUnlessTheLossMustBeScaled) {

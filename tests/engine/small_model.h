@@ -13,8 +13,7 @@ struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(int width)
       : up(register_module("up", torch::nn::Linear(width, 2 * width + 1))),
         down(register_module("down", torch::nn::Linear(2 * width + 1, width))),
-        norm(register_module("norm", torch::nn::LayerNorm(
-                                         torch::nn::LayerNormOptions({width})))) {}
+        norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})))) {}
 
   at::Tensor forward(const at::Tensor& x) { return x + down(torch::gelu(up(norm(x)))); }
 
@@ -28,8 +27,7 @@ struct SmallModelImpl : torch::nn::Module {
       : entry(register_module("entry", nn::Unit<torch::nn::Linear>(width, width))),
         head(register_module("head", torch::nn::Linear(width, classes))) {
     for (int i = 0; i < blocks_count; ++i) {
-      blocks.push_back(
-          register_module("block" + std::to_string(i), nn::Unit<BlockImpl>(width)));
+      blocks.push_back(register_module("block" + std::to_string(i), nn::Unit<BlockImpl>(width)));
     }
     scale = register_parameter("scale", torch::ones({1}));
   }

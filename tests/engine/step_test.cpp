@@ -137,11 +137,13 @@ TEST(Averaging, AccumulationEqualsOneLargeBatch) {
   options.batch.accumulation_steps = 2;
   const Trained twice = train(
       1, options,
-      [](Engine& engine, SmallModel& model, std::uint64_t) { plain_micro(engine, model, 7); }, {}, 1);
+      [](Engine& engine, SmallModel& model, std::uint64_t) { plain_micro(engine, model, 7); }, {},
+      1);
   options.batch.accumulation_steps = 1;
   const Trained once = train(
       1, options,
-      [](Engine& engine, SmallModel& model, std::uint64_t) { plain_micro(engine, model, 7); }, {}, 1);
+      [](Engine& engine, SmallModel& model, std::uint64_t) { plain_micro(engine, model, 7); }, {},
+      1);
   EXPECT_NEAR(twice.reports[0].grad_norm, once.reports[0].grad_norm, 1e-6);
 }
 
@@ -159,8 +161,8 @@ TEST(Groups, PatternsChooseHyperParameters) {
   const Trained after = train(2, options, plain_micro);
   const auto named = before->named_parameters();
   for (std::size_t i = 0; i < after.params.size(); ++i) {
-    const bool fixed = engine::matches("*.bias", named[i].key()) ||
-                       engine::matches("*norm*", named[i].key());
+    const bool fixed =
+        engine::matches("*.bias", named[i].key()) || engine::matches("*norm*", named[i].key());
     EXPECT_EQ(after.params[i].equal(named[i].value()), fixed) << named[i].key();
   }
   EXPECT_EQ(after.reports[0].lr, (std::vector<double>{1e-2, 0}));
@@ -168,8 +170,8 @@ TEST(Groups, PatternsChooseHyperParameters) {
 
 TEST(Schedules, CountAppliedStepsOnly) {
   engine::Options options = fp32_options(1);
-  options.schedule = schedule::WarmupLr{.max_lr = {0.1}, .num_steps = 4,
-                                        .type = schedule::WarmupType::linear};
+  options.schedule =
+      schedule::WarmupLr{.max_lr = {0.1}, .num_steps = 4, .type = schedule::WarmupType::linear};
   run_ranks(1, [&](comm::Group& group) {
     SmallModel model(kWidth, kBlocks, kClasses);
     Engine engine(model, options, {.group = &group});

@@ -32,11 +32,11 @@ TEST(Plan, SmallParametersAndThoseOfNoBoundaryAreResidentAndComeFirst) {
 }
 
 TEST(Plan, ASharedParameterBelongsToItsFirstUserAndIsGatheredForAll) {
-  const Plan plan =
-      make_plan({param("embed", 100), param("block", 100)},
-                {{.name = "embed", .params = {0}}, {.name = "block", .params = {1}},
-                 {.name = "head", .params = {0}}},
-                options(1));
+  const Plan plan = make_plan({param("embed", 100), param("block", 100)},
+                              {{.name = "embed", .params = {0}},
+                               {.name = "block", .params = {1}},
+                               {.name = "head", .params = {0}}},
+                              options(1));
   ASSERT_EQ(plan.units.size(), 2U);
   EXPECT_THAT(plan.boundary_units, ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(0)));
 }

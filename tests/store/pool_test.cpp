@@ -31,7 +31,9 @@ TEST(Pool, CountsWhatIsOutAndReusesWhatCameBack) {
 TEST(Pool, DoesNotWasteABigBlockOnASmallRequest) {
   Ledger ledger;
   Pool pool(c10::kCPU, ledger);
-  { const c10::DataPtr big = pool.take(1 << 20, MemoryKind::parameters); }
+  {
+    const c10::DataPtr big = pool.take(1 << 20, MemoryKind::parameters);
+  }
   const c10::DataPtr small = pool.take(64, MemoryKind::parameters);
   EXPECT_EQ(pool.idle_bytes(), 1 << 20);
   pool.trim();
