@@ -145,8 +145,8 @@ RankEnv from_mpi(const EnvNumbers& env) {
         env.first("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS").value_or(out.local_rank + 1);
     read_master(env, out);
   }
-  out.rank = *mpi_rank(env);
-  out.world_size = *mpi_size(env);
+  out.rank = mpi_rank(env).value_or(0);
+  out.world_size = mpi_size(env).value_or(1);
   if (out.launcher == "mpirun") guess_node(out);
   if (env.has("CAPSTAN_LAUNCHER")) out.launcher = "capstan";
   return out;
@@ -206,8 +206,8 @@ RankEnv read_rank_env(const GetEnv& get) {
     out = from_slurm(env);
   }
   // torchrun's workers inherit the MPI variables of the process that ran torchrun.
-  out.mpi_started = has_mpi && out.launcher != "torchrun" && *mpi_rank(env) == out.rank &&
-                    *mpi_size(env) == out.world_size;
+  out.mpi_started = has_mpi && out.launcher != "torchrun" && mpi_rank(env) == out.rank &&
+                    mpi_size(env) == out.world_size;
   if (!by_variables && !has_mpi) read_master(env, out);
   check(out);
   return out;

@@ -28,8 +28,9 @@ std::string remote_script(const Options& options, const Machine& machine,
   Environment env = forwarded_variables(machine.env);
   for (const auto& [name, value] : options.extra_env) env[name] = value;
   std::string script = fmt::format("cd {} && exec env", shell_quote(machine.folder));
-  for (const auto& [name, value] : env)
-    script += fmt::format(" {}", shell_quote(name + "=" + value));
+  for (const auto& [name, value] : env) {
+    script += fmt::format(" {}", shell_quote(fmt::format("{}={}", name, value)));
+  }
   return fmt::format("{} {}", script, shell_join(agent));
 }
 
@@ -55,7 +56,8 @@ std::vector<std::string> agent_command(const Options& options, const Machine& ma
   if (!options.program.local_rank_argument) words.emplace_back("--no_local_rank");
   if (options.bind_cores) words.emplace_back("--bind_cores_to_rank");
   if (!options.core_list.empty()) append(words, {"--bind_core_list", options.core_list});
-  append(words, {"--grace", fmt::format("{}", options.grace.count() / 1000.0)});
+  append(words,
+         {"--grace", fmt::format("{}", std::chrono::duration<double>(options.grace).count())});
   append(words, call.command);
   return words;
 }

@@ -42,7 +42,8 @@ struct Prepared {
   explicit Prepared(const Process& process) : numa_node(process.numa_node) {
     for (const std::string& word : process.argv) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
-    for (const auto& [name, value] : process.env) env_text.push_back(name + "=" + value);
+    for (const auto& [name, value] : process.env)
+      env_text.push_back(fmt::format("{}={}", name, value));
     for (std::string& entry : env_text) env.push_back(entry.data());
     env.push_back(nullptr);
     CPU_ZERO(&cpus);

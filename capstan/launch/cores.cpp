@@ -63,7 +63,8 @@ void bind_to_cores(std::vector<Process>& processes, const Share& share,
   }
   for (std::size_t i = 0; i < processes.size(); ++i) {
     Process& process = processes[i];
-    const auto first = static_cast<std::size_t>((share.begin + static_cast<int>(i)) * each);
+    const std::size_t first =
+        (static_cast<std::size_t>(share.begin) + i) * static_cast<std::size_t>(each);
     process.numa_node = cores[first].numa_node;
     for (std::size_t core = first; core < first + static_cast<std::size_t>(each); ++core) {
       process.cpus.insert(process.cpus.end(), cores[core].cpus.begin(), cores[core].cpus.end());

@@ -18,21 +18,20 @@ namespace fs = std::filesystem;
 
 // The driver makes one node per GPU: /dev/nvidia0, /dev/nvidia1, … (and nvidiactl, nvidia-uvm).
 std::vector<std::string> present_devices() {
-  std::vector<int> numbers;
+  std::size_t count = 0;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator("/dev", error)) {
     const std::string name = entry.path().filename().string();
     constexpr std::string_view kPrefix = "nvidia";
-    if (!name.starts_with(kPrefix) || name.size() == kPrefix.size() || name.size() > 10) continue;
+    if (!name.starts_with(kPrefix) || name.size() == kPrefix.size()) continue;
     const std::string digits = name.substr(kPrefix.size());
     if (std::ranges::all_of(digits, [](unsigned char c) { return std::isdigit(c) != 0; })) {
-      numbers.push_back(std::stoi(digits));
+      ++count;
     }
   }
-  std::ranges::sort(numbers);
-  std::vector<std::string> devices;
+  std::vector<std::string> devices(count);
   // CUDA numbers the devices it sees from zero, whatever their nodes are called.
-  for (std::size_t i = 0; i < numbers.size(); ++i) devices.push_back(std::to_string(i));
+  for (std::size_t i = 0; i < count; ++i) devices[i] = std::to_string(i);
   return devices;
 }
 

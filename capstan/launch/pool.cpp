@@ -38,6 +38,7 @@ const Host* find_host(const Pool& pool, std::string_view name) {
 
 std::vector<std::string> host_names(const Pool& pool) {
   std::vector<std::string> names;
+  names.reserve(pool.size());
   for (const Host& host : pool) names.push_back(host.name);
   return names;
 }
@@ -105,8 +106,8 @@ Pool filter_pool(const Pool& pool, std::string_view filter, bool keep) {
 }  // namespace
 
 std::vector<std::string> numbered_slots(int count) {
-  std::vector<std::string> slots;
-  for (int i = 0; i < count; ++i) slots.push_back(std::to_string(i));
+  std::vector<std::string> slots(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) slots[static_cast<std::size_t>(i)] = std::to_string(i);
   return slots;
 }
 

@@ -190,8 +190,13 @@ void ProcessSet::reap() {
     ends.push_back({static_cast<std::size_t>(found - entries_.begin()), status,
                     std::int64_t{usage.ru_maxrss} * 1024});
   }
-  std::ranges::stable_sort(ends, {}, [](const End& end) { return !WIFSIGNALED(end.status); });
-  for (const End& end : ends) handle_end(end.index, end.status, end.peak_rss_bytes);
+  for (const bool by_signal : {true, false}) {
+    for (const End& end : ends) {
+      if (WIFSIGNALED(end.status) == by_signal) {
+        handle_end(end.index, end.status, end.peak_rss_bytes);
+      }
+    }
+  }
 }
 
 void ProcessSet::handle_end(std::size_t index, int status, std::int64_t peak_rss_bytes) {
