@@ -84,8 +84,7 @@ json::Value key_schema(const Section& section, const Key& key) {
     }
     out.add("anyOf", json::Value(std::move(options)));
   }
-  if (const json::Value standard = default_value(key); !standard.is_null())
-    out.add("default", standard);
+  if (const json::Value standard = key.standard; !standard.is_null()) out.add("default", standard);
   return out;
 }
 

@@ -1,22 +1,25 @@
 #include "capstan/config/key.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace capstan::config {
 namespace {
 
-Key make_key(std::string name, Type type, std::string fallback) {
+Key make_key(std::string_view name, Type type, std::string_view fallback) {
   Key key;
-  key.name = std::move(name);
+  key.name = name;
   key.type = type;
   key.nullable = fallback == "null";
-  key.fallback = std::move(fallback);
+  key.fallback = fallback;
   return key;
 }
 
 // A default that is text is written without quotes in the tables.
-std::string quoted(const std::string& fallback) {
-  return fallback.empty() || fallback == "null" ? fallback : fmt::format("\"{}\"", fallback);
+std::string quoted(std::string_view fallback) {
+  if (fallback.empty() || fallback == "null") return std::string(fallback);
+  return fmt::format("\"{}\"", fallback);
 }
 
 }  // namespace
@@ -34,34 +37,107 @@ std::string Key::standing_reason() const {
   return fmt::format("{}: not available yet", config::name(*feature));
 }
 
-Key flag(std::string name, bool fallback) {
-  return make_key(std::move(name), Type::flag, fallback ? "true" : "false");
+Key& Key::at_least(double value) {
+  least = value;
+  return *this;
 }
-Key integer(std::string name, std::string fallback) {
-  return make_key(std::move(name), Type::integer, std::move(fallback));
+Key& Key::above(double value) {
+  least = value;
+  above_least = true;
+  return *this;
 }
-Key number(std::string name, std::string fallback) {
-  return make_key(std::move(name), Type::number, std::move(fallback));
+Key& Key::at_most(double value) {
+  most = value;
+  return *this;
 }
-Key text(std::string name, std::string fallback) {
-  return make_key(std::move(name), Type::text, quoted(fallback));
+Key& Key::or_null() {
+  nullable = true;
+  return *this;
 }
-Key choice(std::string name, std::string fallback, std::vector<std::string> choices) {
-  Key key = make_key(std::move(name), Type::choice, quoted(fallback));
+Key& Key::or_infinity() {
+  infinite = true;
+  return *this;
+}
+Key& Key::must() {
+  required = true;
+  return *this;
+}
+Key& Key::ignoring_case() {
+  any_case = true;
+  return *this;
+}
+Key& Key::automatic(std::string_view rule) {
+  auto_rule = rule;
+  return *this;
+}
+Key& Key::also(std::string_view other) {
+  aliases.emplace_back(other);
+  return *this;
+}
+Key& Key::formerly(std::string_view other) {
+  deprecated.emplace_back(other);
+  return *this;
+}
+Key& Key::says(std::string_view text) {
+  meaning = text;
+  return *this;
+}
+Key& Key::costs(std::string_view text) {
+  consequence = text;
+  return *this;
+}
+Key& Key::no_effect(std::string_view why) {
+  fixed_standing = Standing::no_effect;
+  reason = why;
+  return *this;
+}
+Key& Key::refused(std::string_view why) {
+  fixed_standing = Standing::refused;
+  reason = why;
+  return *this;
+}
+Key& Key::needs(Feature what) {
+  feature = what;
+  return *this;
+}
+Key& Key::idle_without(Feature what) {
+  feature = what;
+  idle = true;
+  return *this;
+}
+Key& Key::value_needs_feature(std::string_view value, Feature what) {
+  value_needs.push_back({std::string(value), what});
+  return *this;
+}
+
+Key flag(std::string_view name, bool fallback) {
+  return make_key(name, Type::flag, fallback ? "true" : "false");
+}
+Key integer(std::string_view name, std::string_view fallback) {
+  return make_key(name, Type::integer, fallback);
+}
+Key number(std::string_view name, std::string_view fallback) {
+  return make_key(name, Type::number, fallback);
+}
+Key text(std::string_view name, std::string_view fallback) {
+  return make_key(name, Type::text, quoted(fallback));
+}
+Key choice(std::string_view name, std::string_view fallback, std::vector<std::string> choices) {
+  Key key = make_key(name, Type::choice, quoted(fallback));
   key.choices = std::move(choices);
   return key;
 }
-Key texts(std::string name, std::string fallback) {
-  return make_key(std::move(name), Type::texts, std::move(fallback));
+Key texts(std::string_view name, std::string_view fallback) {
+  return make_key(name, Type::texts, fallback);
 }
-Key numbers(std::string name, std::string fallback) {
-  return make_key(std::move(name), Type::numbers, std::move(fallback));
+Key numbers(std::string_view name, std::string_view fallback) {
+  return make_key(name, Type::numbers, fallback);
 }
-Key number_or_list(std::string name, std::string fallback) {
-  return make_key(std::move(name), Type::number_or_list, std::move(fallback));
+Key number_or_list(std::string_view name, std::string_view fallback) {
+  return make_key(name, Type::number_or_list, fallback);
 }
-Key any(std::string name, std::string fallback) {
-  return make_key(std::move(name), Type::any, std::move(fallback));
+Key any(std::string_view name, std::string_view fallback) {
+  return make_key(name, Type::any, fallback);
 }
 
 }  // namespace capstan::config

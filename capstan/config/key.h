@@ -4,10 +4,11 @@
 
 #include <optional>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "capstan/config/feature.h"
+#include "capstan/json/value.h"
 
 namespace capstan::config {
 
@@ -29,6 +30,7 @@ struct Key {
   std::string name;
   Type type = Type::any;
   std::string fallback;  // the default as JSON text; empty: none
+  json::Value standard;  // the default, converted; filled in by Schema
   bool nullable = false;
   bool required = false;  // an error when its section is there without it
   std::optional<double> least;
@@ -52,29 +54,24 @@ struct Key {
   // Why the standing is not honoured, as a sentence.
   std::string standing_reason() const;
 
-  Key& at_least(double value) { return least = value, *this; }
-  Key& above(double value) { return least = value, above_least = true, *this; }
-  Key& at_most(double value) { return most = value, *this; }
-  Key& or_null() { return nullable = true, *this; }
-  Key& or_infinity() { return infinite = true, *this; }
-  Key& must() { return required = true, *this; }
-  Key& ignoring_case() { return any_case = true, *this; }
-  Key& automatic(std::string rule) { return auto_rule = std::move(rule), *this; }
-  Key& also(std::vector<std::string> names) { return aliases = std::move(names), *this; }
-  Key& formerly(std::vector<std::string> names) { return deprecated = std::move(names), *this; }
-  Key& says(std::string text) { return meaning = std::move(text), *this; }
-  Key& costs(std::string text) { return consequence = std::move(text), *this; }
-  Key& no_effect(std::string why) {
-    return fixed_standing = Standing::no_effect, reason = std::move(why), *this;
-  }
-  Key& refused(std::string why) {
-    return fixed_standing = Standing::refused, reason = std::move(why), *this;
-  }
-  Key& needs(Feature what) { return feature = what, *this; }
-  Key& idle_without(Feature what) { return feature = what, idle = true, *this; }
-  Key& value_needs_feature(std::string value, Feature what) {
-    return value_needs.push_back({std::move(value), what}), *this;
-  }
+  // The links of a chain. Out of line and without std::string: the tables compile in seconds.
+  Key& at_least(double value);
+  Key& above(double value);
+  Key& at_most(double value);
+  Key& or_null();
+  Key& or_infinity();
+  Key& must();
+  Key& ignoring_case();
+  Key& automatic(std::string_view rule);
+  Key& also(std::string_view name);
+  Key& formerly(std::string_view name);
+  Key& says(std::string_view text);
+  Key& costs(std::string_view text);
+  Key& no_effect(std::string_view why);
+  Key& refused(std::string_view why);
+  Key& needs(Feature what);
+  Key& idle_without(Feature what);
+  Key& value_needs_feature(std::string_view value, Feature what);
 };
 
 // A named group of keys: an object in the file. Sections with equal paths add up.
@@ -91,14 +88,14 @@ struct Section {
   std::vector<std::string> aliases;
 };
 
-Key flag(std::string name, bool fallback);
-Key integer(std::string name, std::string fallback);
-Key number(std::string name, std::string fallback);
-Key text(std::string name, std::string fallback);
-Key choice(std::string name, std::string fallback, std::vector<std::string> choices);
-Key texts(std::string name, std::string fallback);
-Key numbers(std::string name, std::string fallback);
-Key number_or_list(std::string name, std::string fallback);
-Key any(std::string name, std::string fallback);
+Key flag(std::string_view name, bool fallback);
+Key integer(std::string_view name, std::string_view fallback);
+Key number(std::string_view name, std::string_view fallback);
+Key text(std::string_view name, std::string_view fallback);
+Key choice(std::string_view name, std::string_view fallback, std::vector<std::string> choices);
+Key texts(std::string_view name, std::string_view fallback);
+Key numbers(std::string_view name, std::string_view fallback);
+Key number_or_list(std::string_view name, std::string_view fallback);
+Key any(std::string_view name, std::string_view fallback);
 
 }  // namespace capstan::config

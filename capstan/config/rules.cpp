@@ -197,7 +197,7 @@ void derive_values(Table& table, std::optional<std::int64_t> hidden_size) {
   const std::string max_lr = "scheduler.params.warmup_max_lr";
   const Entry* lr = table.find("optimizer.params.lr");
   const Entry* peak = table.find(max_lr);
-  if (came_from_auto(table, max_lr) && peak->value == default_value(*peak->key) && lr != nullptr) {
+  if (came_from_auto(table, max_lr) && peak->value == peak->key->standard && lr != nullptr) {
     set_value(table, max_lr, json::Value(json::Array{lr->value}),
               {OriginKind::automatic, "the optimizer's learning rate"});
   }

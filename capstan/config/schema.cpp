@@ -5,21 +5,25 @@
 
 #include <fmt/format.h>
 
-#include "capstan/base/text.h"
+#include "capstan/config/convert.h"
 
 namespace capstan::config {
 namespace {
 
+// Part by part, without a copy: this runs for every key of a file.
 bool path_matches(std::string_view pattern, std::string_view path) {
-  if (pattern == path) return true;
-  if (pattern.find('*') == std::string_view::npos) return false;
-  const std::vector<std::string> want = split(pattern, '.');
-  const std::vector<std::string> have = split(path, '.');
-  return std::equal(want.begin(), want.end(), have.begin(), have.end(),
-                    [](const std::string& a, const std::string& b) { return a == "*" || a == b; });
+  while (true) {
+    const std::size_t want = pattern.find('.');
+    const std::size_t have = path.find('.');
+    const std::string_view part = pattern.substr(0, want);
+    if (part != "*" && part != path.substr(0, have)) return false;
+    if (want == std::string_view::npos || have == std::string_view::npos) return want == have;
+    pattern.remove_prefix(want + 1);
+    path.remove_prefix(have + 1);
+  }
 }
 
-// "a" of "a.b.c" is its parent "a.b" and name "c".
+// Of "a.b.c": the parent "a.b" and the name "c".
 std::pair<std::string, std::string> split_last(const std::string& path) {
   const std::size_t dot = path.rfind('.');
   if (dot == std::string::npos) return {"", path};
@@ -51,7 +55,9 @@ std::vector<Section> all_sections() {
 }  // namespace
 
 std::string join_path(std::string_view path, std::string_view name) {
-  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+  std::string joined(path);
+  if (!joined.empty()) joined += '.';
+  return joined += name;
 }
 
 Standing standing_of(const Section& section, const Key& key) {
@@ -66,7 +72,11 @@ std::string standing_reason_of(const Section& section, const Key& key) {
   return key.standing_reason();
 }
 
-Schema::Schema(std::vector<Section> sections) : sections_(std::move(sections)) {}
+Schema::Schema(std::vector<Section> sections) : sections_(std::move(sections)) {
+  for (Section& section : sections_) {
+    for (Key& key : section.keys) key.standard = default_value(key);
+  }
+}
 
 std::vector<const Section*> Schema::at(std::string_view path, std::string_view type) const {
   std::vector<const Section*> found;

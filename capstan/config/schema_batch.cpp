@@ -3,7 +3,9 @@
 
 namespace capstan::config {
 
-std::vector<Section> batch_sections() {
+namespace {
+
+Section batch_section() {
   Section batch;
   batch.meaning =
       "Batch sizes. train_batch_size = train_micro_batch_size_per_gpu x "
@@ -30,6 +32,10 @@ std::vector<Section> batch_sections() {
                 "every call.")
           .costs("false leaves counting the micro-batches to the caller."),
   };
+  return batch;
+}
+
+Section gradient_section() {
   Section gradients;
   gradients.meaning = "Gradients: clipping, averaging, what travels.";
   gradients.keys = {
@@ -75,10 +81,10 @@ std::vector<Section> batch_sections() {
           .needs(Feature::graph_capture)
           .says("Capture the optimizer's kernels in device graphs."),
   };
-  return {batch, gradients};
+  return gradients;
 }
 
-std::vector<Section> diagnostics_sections() {
+Section report_section() {
   Section top;
   top.meaning = "What a run says about itself.";
   top.keys = {
@@ -114,6 +120,14 @@ std::vector<Section> diagnostics_sections() {
           .no_effect("a unit is gathered as a whole")
           .says("Bucket size that goes with \"zero_optimization\": true."),
   };
+  return top;
+}
+
+}  // namespace
+
+std::vector<Section> batch_sections() { return {batch_section(), gradient_section()}; }
+
+std::vector<Section> diagnostics_sections() {
   Section throughput;
   throughput.path = "timers.throughput";
   throughput.strict = true;
@@ -144,7 +158,7 @@ std::vector<Section> diagnostics_sections() {
           .says("Name the place that started each operation.")
           .costs("Longer lines."),
   };
-  return {top, timers, throughput, comms};
+  return {report_section(), timers, throughput, comms};
 }
 
 }  // namespace capstan::config

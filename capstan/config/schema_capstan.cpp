@@ -4,7 +4,9 @@
 
 namespace capstan::config {
 
-std::vector<Section> capstan_sections() {
+namespace {
+
+Section own_section() {
   const std::vector<std::string> dtypes = {"fp32", "fp16", "bf16"};
   Section section;
   section.path = "capstan";
@@ -44,6 +46,12 @@ std::vector<Section> capstan_sections() {
           .costs("Larger units: fewer, larger messages, more whole at a time."),
       integer("seed", "1234").at_least(0).says("Seed of the shuffle of samples.").costs("Nothing."),
   };
+  return section;
+}
+
+}  // namespace
+
+std::vector<Section> capstan_sections() {
   Section groups;
   groups.path = "capstan.parameter_groups";
   groups.meaning =
@@ -67,7 +75,7 @@ std::vector<Section> capstan_sections() {
           .says("Weight decay; null: the optimizer's.")
           .costs("As there."),
   };
-  return {section, groups, group};
+  return {own_section(), groups, group};
 }
 
 }  // namespace capstan::config

@@ -21,9 +21,7 @@ Section elasticity_section() {
       integer("num_gpus_per_node", "1").at_least(1).says("Ranks per node."),
       integer("model_parallel_size", "1").at_least(1).says("Ranks per model."),
       number("min_time", "0").at_least(0).says("Minutes before a change of size."),
-      flag("prefer_larger_batch", true)
-          .also({"prefer_large_batch"})
-          .says("Prefer the larger batch."),
+      flag("prefer_larger_batch", true).also("prefer_large_batch").says("Prefer the larger batch."),
       flag("ignore_non_elastic_batch_info", false).says("Ignore the three batch keys."),
       number("version", "0.2").says("Version of the algorithm."),
   };

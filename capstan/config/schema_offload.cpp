@@ -139,7 +139,7 @@ Section aio_section() {
       integer("intra_op_parallelism", "1")
           .at_least(1)
           .at_most(1024)
-          .also({"thread_count"})
+          .also("thread_count")
           .idle_without(Feature::optimizer_on_nvme)
           .says("Threads where io_uring is missing.")
           .costs("More: faster on fast disks."),

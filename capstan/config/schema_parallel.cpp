@@ -69,7 +69,7 @@ std::vector<Section> tensor_parts() {
       any("injection_policy_tuple", "null").says("Layers whose output is summed."),
       flag("keep_module_on_host", false).says("Keep modules in host memory."),
       flag("replace_with_kernel_inject", false)
-          .also({"kernel_inject"})
+          .also("kernel_inject")
           .says("Replace layers by kernels."),
   };
   Section size;

@@ -39,35 +39,35 @@ std::vector<Key> stage3_keys() {
   return {
       integer("stage3_prefetch_bucket_size", "50000000")
           .at_least(0)
-          .also({"prefetch_bucket_size"})
+          .also("prefetch_bucket_size")
           .automatic("0.9 x hidden_size^2 where the model's hidden size is known, else the default")
           .says(
               "Elements gathered ahead of use, counted in bytes of the parameters' dtype; 0: none.")
           .costs("Larger: fewer stalls, more memory."),
       integer("stage3_param_persistence_threshold", "100000")
           .at_least(0)
-          .also({"param_persistence_threshold"})
+          .also("param_persistence_threshold")
           .automatic("10 x hidden_size where the model's hidden size is known, else the default")
           .says("Parameters up to this many elements stay whole.")
           .costs("Larger: fewer small messages, more memory at stage 3."),
       integer("stage3_model_persistence_threshold", "9223372036854775807")
           .at_least(0)
-          .also({"model_persistence_threshold"})
+          .also("model_persistence_threshold")
           .says("Bound of the elements that stay whole in all.")
           .costs("Smaller: less memory."),
       integer("stage3_max_live_parameters", "1000000000")
           .at_least(0)
-          .also({"max_live_parameters"})
+          .also("max_live_parameters")
           .says("Elements that may be whole at a time, counted in bytes; prefetch stops there.")
           .costs("Smaller: less memory, more waiting."),
       integer("stage3_max_reuse_distance", "1000000000")
           .at_least(0)
-          .also({"max_reuse_distance"})
+          .also("max_reuse_distance")
           .says("A unit that is used again within this many elements stays whole.")
           .costs("Larger: fewer gathers, more memory."),
       integer("stage3_module_granularity_threshold", "0")
           .at_least(0)
-          .also({"module_granularity_threshold"})
+          .also("module_granularity_threshold")
           .says("Modules with up to this many parameters per layer form one unit; 0: off.")
           .costs("Larger units: fewer gathers, more whole at a time."),
   };
@@ -99,6 +99,12 @@ std::vector<Key> needless_keys() {
       flag("grad_hooks", true)
           .no_effect("gradients are always reduced from backward hooks")
           .says("Reduce from hooks."),
+  };
+}
+
+// Keys for what is always done the good way here.
+std::vector<Key> settled_keys() {
+  return {
       flag("elastic_checkpoint", false)
           .no_effect("every checkpoint loads at any world size")
           .says("Save optimizer state without padding."),
@@ -106,16 +112,16 @@ std::vector<Key> needless_keys() {
           .no_effect("shards are equal, and every rank copies its own")
           .says("Spread gradient copies over ranks."),
       flag("stage3_use_all_reduce_for_fetch_params", false)
-          .also({"use_all_reduce_for_fetch_params"})
+          .also("use_all_reduce_for_fetch_params")
           .no_effect("a gather is always one all-gather of the unit")
           .says("Gather by all-reduce."),
       flag("stage3_allgather_sequential", false)
-          .also({"allgather_sequential"})
+          .also("allgather_sequential")
           .no_effect("a gather is always one all-gather of the unit")
           .says("Gather parameters one by one."),
       flag("stage3_gather_16bit_weights_on_model_save", false)
-          .also({"gather_16bit_weights_on_model_save"})
-          .formerly({"stage3_gather_fp16_weights_on_model_save"})
+          .also("gather_16bit_weights_on_model_save")
+          .formerly("stage3_gather_fp16_weights_on_model_save")
           .automatic("Accelerate: its plugin's value; elsewhere false")
           .no_effect("a save of the weights always gathers them and never writes nothing")
           .says("Gather weights when the model is saved."),
@@ -184,7 +190,7 @@ std::vector<Section> zero_sections() {
       "How state is split over data-parallel ranks. The loss and the parameters are the same at "
       "every "
       "stage. true is an old way to write {\"stage\": 1}.";
-  for (auto part : {stage_keys(), stage3_keys(), needless_keys(), later_keys()}) {
+  for (auto part : {stage_keys(), stage3_keys(), needless_keys(), settled_keys(), later_keys()}) {
     for (Key& key : part) zero.keys.push_back(std::move(key));
   }
   Section leaf;

@@ -164,7 +164,7 @@ class Walker {
     const json::Value* given = value.find(section.gate);
     const bool unsaid = given == nullptr || given->is_null() || is_auto(*given);
     const json::Value value_or_default =
-        unsaid ? default_value(*match.key) : convert(*match.key, *given).value;
+        unsaid ? match.key->standard : convert(*match.key, *given).value;
     return value_or_default.boolean() != nullptr && *value_or_default.boolean();
   }
 
@@ -197,14 +197,20 @@ class Walker {
     if (is_auto(value) && !(key.type == Type::choice && holds_auto(key))) {
       put_auto(full, match, value.place);
     } else if (value.is_null()) {
-      if (match.section->strict && !key.nullable && !placeholder_at(value.place)) {
-        problem(fmt::format("null is given, but {} is expected", expects(key)), full, value.place,
-                fmt::format("remove the key to get its default {}", show(default_value(key))));
-      }
-      put(full, match, key.nullable ? json::Value() : default_value(key), file_origin(value.place));
+      read_null(full, match, value);
     } else {
       read_value(full, match, value, mode);
     }
+  }
+
+  void read_null(const std::string& full, const KeyMatch& match, const json::Value& value) {
+    const Key& key = *match.key;
+    if (key.required) return;  // as if it were not there, which is said elsewhere
+    if (match.section->strict && !key.nullable && !placeholder_at(value.place)) {
+      problem(fmt::format("null is given, but {} is expected", expects(key)), full, value.place,
+              fmt::format("remove the key to get its default {}", show(key.standard)));
+    }
+    put(full, match, key.nullable ? json::Value() : key.standard, file_origin(value.place));
   }
 
   static bool holds_auto(const Key& key) {
@@ -223,7 +229,7 @@ class Walker {
     const Converted converted = convert(*match.key, value);
     if (!converted.problem.empty()) {
       problem(converted.problem, full, value.place, converted.fix);
-      put(full, match, default_value(*match.key), file_origin(value.place));
+      put(full, match, match.key->standard, file_origin(value.place));
       return;
     }
     if (!converted.remark.empty()) warning(converted.remark, full, value.place, "");
@@ -234,11 +240,11 @@ class Walker {
   void refuse_unavailable(const std::string& full, const KeyMatch& match, const json::Value& value,
                           json::Place place) {
     if (standing_of(*match.section, *match.key) == Standing::refused &&
-        value != default_value(*match.key)) {
+        value != match.key->standard) {
       problem(fmt::format("{} is refused: {}", show(value),
                           standing_reason_of(*match.section, *match.key)),
               full, place,
-              fmt::format("remove the key, or set it to {}", show(default_value(*match.key))));
+              fmt::format("remove the key, or set it to {}", show(match.key->standard)));
     }
     for (const ValueNeed& need : match.key->value_needs) {
       if (value.text() != nullptr && *value.text() == need.value && !available(need.feature)) {
@@ -273,7 +279,7 @@ class Walker {
     }
     const std::string rule =
         match.key->auto_rule.empty() ? std::string("the default") : match.key->auto_rule;
-    put(full, match, default_value(*match.key),
+    put(full, match, match.key->standard,
         {.kind = OriginKind::automatic, .detail = fmt::format("{} ({})", rule, where)});
   }
 
@@ -320,7 +326,7 @@ class Walker {
     }
     for (const std::string& path : present_) {
       for (const Section* section : schema().at(path, "")) {
-        if (section->path != path) fill_section(*section, path);
+        if (section->path.find('*') != std::string::npos) fill_section(*section, path);
       }
     }
   }
@@ -329,7 +335,7 @@ class Walker {
     for (const Key& key : section.keys) {
       const std::string full = join_path(path, key.name);
       if (out_.table.find(full) != nullptr) continue;
-      put(full, {&section, &key, false}, default_value(key), {});
+      put(full, {&section, &key, false}, key.standard, {});
     }
   }
 

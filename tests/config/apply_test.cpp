@@ -65,10 +65,12 @@ TEST(Apply, ParameterGroupsInheritWhatTheyDoNotSay) {
 
 TEST(Apply, GroupNamesMayHoldAnything) {
   const optim::Options options = *engine_of(R"({"optimizer": {"type": "SGD"},
-    "capstan": {"parameter_groups": {"a.b": {"parameters": ["x"], "lr": 0.5}}}})")
+    "capstan": {"parameter_groups": {"a.b": {"parameters": ["x"], "lr": 0.5},
+                                     "*": {"parameters": ["y"]}}}})")
                                       .optimizer;
-  ASSERT_EQ(options.groups.size(), 1U);
+  ASSERT_EQ(options.groups.size(), 2U);
   EXPECT_EQ(options.groups[0].hyper.lr, 0.5);
+  EXPECT_EQ(options.groups[1].patterns, std::vector<std::string>{"y"});
 }
 
 TEST(Apply, SchedulesOfEveryKind) {

@@ -21,68 +21,23 @@
 namespace capstan::config {
 namespace {
 
+// Bytes and words that readers stumble over.
 const std::vector<std::string>& tokens() {
+  // clang-format off
   static const std::vector<std::string> kTokens = {
-      "{",
-      "}",
-      "[",
-      "]",
-      ":",
-      ",",
-      "\"",
-      "'",
-      "'''",
-      "#",
-      "//",
-      "/*",
-      "*/",
-      "\\",
-      "\\u",
-      "\\ud800",
-      "\n",
-      "\r\n",
-      "\t",
-      std::string(1, '\0'),
-      "\xEF\xBB\xBF",
-      "\xFF",
-      "\xC3",
-      "\xF4\x90\x80\x80",
-      "true",
-      "\"true\"",
-      "false",
-      "null",
-      "\"auto\"",
-      "NaN",
-      "Infinity",
-      "-Infinity",
-      "1e999",
-      "-1e999",
-      "1e-999",
-      "5e8",
-      "05",
-      "0",
-      "-1",
-      "1",
-      "9223372036854775807",
-      "-9223372036854775808",
-      "18446744073709551616",
-      "[0|1|2|3]",
-      "\"[cpu|nvme]\"",
-      "\"cpu\"",
-      "\"nvme\"",
-      "{}",
-      "[]",
-      "[[[[[[[[",
-      "{\"a\":{\"a\":{\"a\":",
-      "\"enabled\": true",
-      "\"stage\": 3",
-      "\"type\": \"SGD\"",
-      "\"params\": {}",
+      "{", "}", "[", "]", ":", ",", "\"", "'", "'''", "#", "//", "/*", "*/", "\\", "\\u",
+      "\\ud800", "\n", "\r\n", "\t", std::string(1, '\0'), "\xEF\xBB\xBF", "\xFF", "\xC3",
+      "\xF4\x90\x80\x80", "true", "\"true\"", "false", "null", "\"auto\"", "NaN", "Infinity",
+      "-Infinity", "1e999", "-1e999", "1e-999", "5e8", "05", "0", "-1", "1",
+      "9223372036854775807", "-9223372036854775808", "18446744073709551616", "[0|1|2|3]",
+      "\"[cpu|nvme]\"", "\"cpu\"", "\"nvme\"", "{}", "[]", "[[[[[[[[", "{\"a\":{\"a\":{\"a\":",
+      "\"enabled\": true", "\"stage\": 3", "\"type\": \"SGD\"", "\"params\": {}",
       "\"train_batch_size\": 9223372036854775807",
-      "\"gradient_accumulation_steps\": 9223372036854775807",
-      "\"bf16\": {\"enabled\": true}",
+      "\"gradient_accumulation_steps\": 9223372036854775807", "\"bf16\": {\"enabled\": true}",
       "\"zero_optimization\": true",
-      "\"capstan\": {\"parameter_groups\": {\"a.b\": {\"parameters\": \"x\"}}}"};
+      "\"capstan\": {\"parameter_groups\": {\"a.b\": {\"parameters\": \"x\"}}}",
+  };
+  // clang-format on
   return kTokens;
 }
 
@@ -180,7 +135,7 @@ class Mutator {
   std::string fitting_value(const Key& key) {
     if (below(4) == 0) return some_value();
     if (!key.choices.empty()) return in_quotes(pick(key.choices));
-    const json::Value standard = default_value(key);
+    const json::Value standard = key.standard;
     return below(2) == 0 ? json::write(standard, {.indent = 0}) : std::to_string(below(9));
   }
 
@@ -200,14 +155,14 @@ void require_whole(const std::vector<ErrorInfo>& problems) {
 }
 
 // What must hold of everything that resolves.
-void require_sound(const Resolved& resolved) {
+void require_sound(const Resolved& resolved, bool explained) {
   const engine::BatchOptions& batch = resolved.engine.batch;
   require(
       batch.train_samples == batch.micro_samples * batch.accumulation_steps * resolved.world_size,
       "the batch equation does not hold");
   require(resolved.engine.shard.stage >= 0 && resolved.engine.shard.stage <= 3,
           "a stage outside 0 to 3");
-  require(!explain(resolved).empty(), "nothing to explain");
+  require(!explained || !explain(resolved).empty(), "nothing to explain");
 }
 
 void run_one(const std::string& text, Mutator& choose, FuzzReport& report) {
@@ -230,7 +185,7 @@ void run_one(const std::string& text, Mutator& choose, FuzzReport& report) {
   const Outcome outcome = check(document, context);
   require_whole(outcome.problems);
   require(outcome.resolved.has_value() == outcome.problems.empty(), "neither resolved nor refused");
-  if (outcome.resolved) require_sound(*outcome.resolved);
+  if (outcome.resolved) require_sound(*outcome.resolved, choose.below(8) == 0);
   ++(outcome.resolved ? report.resolved : report.with_problems);
 }
 

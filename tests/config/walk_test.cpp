@@ -145,6 +145,7 @@ TEST(Walk, AMissingTypeOrRequiredKeyIsNamed) {
               HasSubstr("\"total_num_steps\" is missing"));
   EXPECT_THAT(problems_of("optimizer: {\"type\": \"Adamm\", \"params\": {\"lr\": 1}}"),
               HasSubstr("did you mean \"Adam\"?"));
+  EXPECT_THAT(problems_of("optimizer: {\"type\": null}"), HasSubstr("\"type\" is missing"));
   EXPECT_EQ(problems_of("optimizer: {}\nscheduler: {}"), "");
 }
 
