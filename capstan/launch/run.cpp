@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
 #include "capstan/launch/links.h"
 #include "capstan/launch/network.h"
 #include "capstan/launch/ranks.h"
@@ -131,8 +132,9 @@ void Job::on_output(std::size_t index, Stream stream, std::string_view line, cha
   // Before the hello it is the remote shell's start-up files that talk; on the error stream it is
   // ssh, srun or mpirun. What they say about ranks that are being stopped is noise.
   if (stopping_) return;
-  if (!line.empty()) carrier_lines_[index] = std::string(line);
-  screen_.note(from.name, line);
+  const std::string_view said = trim(line);  // ssh ends its lines with "\r\n"
+  if (!said.empty()) carrier_lines_[index] = std::string(said);
+  screen_.note(from.name, said);
 }
 
 void Job::on_hello(const Hello& hello) {
