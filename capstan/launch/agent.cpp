@@ -1,5 +1,6 @@
 #include "capstan/launch/agent.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <optional>

@@ -1,9 +1,11 @@
 #include "capstan/launch/run.h"
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
-#include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -28,7 +30,6 @@ class Job final : public ProcessEvents {
  public:
   Job(const Plan& plan, const RunOptions& options)
       : plan_(plan),
-        options_(options),
         screen_(poller_, options, plan.world_size()),
         processes_(poller_, signals_, *this,
                    /*split_at_return=*/!options.on_line && isatty(options.out_fd) == 1),
@@ -60,7 +61,6 @@ class Job final : public ProcessEvents {
   void report(int left_behind);
 
   const Plan& plan_;
-  const RunOptions& options_;
   Poller poller_;
   SignalWatch signals_;
   Screen screen_;
@@ -195,7 +195,7 @@ void Job::on_agent_lost(int rank) {
 // A carrier that ends before its ranks did has failed, whatever it returned.
 void Job::judge_carriers() {
   if (carrier_endings_.empty() || result_.exit_code != 0 || stopping_) return;
-  if (links_ && links_->open_count() > 0 && Clock::now() < *links_due_) return;
+  if (links_ && links_->open_count() > 0 && links_due_ && Clock::now() < *links_due_) return;
   for (const auto& [index, ending] : carrier_endings_) {
     const Process& carrier = process(index);
     int rank = 0;
