@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "capstan/base/error.h"
+#include "capstan/cli/train/gpu_use.h"
 #include "capstan/cli/train/metrics_file.h"
 #include "tests/support/temp_folder.h"
 
@@ -99,6 +100,12 @@ TEST(ProgressView, RedrawsItsLineOnATerminal) {
   EXPECT_THAT(text, HasSubstr("\033[K\r"));
   EXPECT_THAT(text, HasSubstr("a remark\033[K\n"));
   EXPECT_THAT(text, testing::EndsWith("\n"));
+}
+
+TEST(VisibleDevice, FollowsTheEnvironment) {
+  EXPECT_EQ(visible_device(nullptr, 3), "3");
+  EXPECT_EQ(visible_device("5, GPU-abc", 1), "GPU-abc");
+  EXPECT_EQ(visible_device("5", 1), "");
 }
 
 TEST(MetricsLine, IsOneJsonObject) {

@@ -1,6 +1,7 @@
 #include "capstan/cli/train/sample_text.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -56,6 +56,8 @@ void add_output_options(CLI::App& command, OutputArguments& output) {
 }  // namespace
 
 void add_options(CLI::App& command, Arguments& arguments) {
+  // Of an option given twice the last counts: a Makefile's own come before the user's.
+  command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command
       .add_option("-n,--ranks", arguments.ranks,
                   "Ranks to start here (default: one per GPU, else two)")
@@ -80,11 +82,11 @@ void add_options(CLI::App& command, Arguments& arguments) {
 
 std::string default_config() {
   return R"({
-  "train_micro_batch_size_per_gpu": 4,
+  "train_micro_batch_size_per_gpu": 8,
   "gradient_clipping": 1.0,
   "bf16": {"enabled": true},
   "zero_optimization": {"stage": 3},
-  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+  "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
   "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 20, "total_num_steps": "auto"}}
 })";
 }

@@ -20,8 +20,10 @@ class ScreenLogger final : public Logger {
   explicit ScreenLogger(bool quiet) : quiet_(quiet) {}
   void log(LogLevel level, std::string_view text) override {
     if (quiet_ && level < LogLevel::error) return;
-    std::fprintf(level >= LogLevel::warning ? stderr : stdout, "%.*s\n",
-                 static_cast<int>(text.size()), text.data());
+    // On a terminal the bar stands on this line: clear what the text does not cover.
+    const char* const end = terminal_columns(stdout) > 0 ? "\033[K\n" : "\n";
+    std::fprintf(level >= LogLevel::warning ? stderr : stdout, "%.*s%s",
+                 static_cast<int>(text.size()), text.data(), end);
   }
 
  private:

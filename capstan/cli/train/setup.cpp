@@ -1,6 +1,7 @@
 #include "capstan/cli/train/setup.h"
 
 #include <ATen/Context.h>
+#include <ATen/SDPBackend.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -25,7 +26,10 @@ config::Resolved training_config(const Arguments& arguments, int world_size) {
   context.world_size = world_size;
   context.hidden_size = model_options(arguments.model, arguments.seed).width;
   context.auto_values["scheduler.params.total_num_steps"] = json::Value(arguments.max_steps);
-  return config::resolve(document, context);
+  config::Resolved resolved = config::resolve(document, context);
+  // The progress view shows the same figures; the engine's own lines come only when asked for.
+  if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;
+  return resolved;
 }
 
 models::GptOptions model_options(const ModelArguments& arguments, std::uint64_t seed) {
@@ -49,6 +53,12 @@ c10::Device training_device(const Arguments& arguments, const RankEnv& ranks) {
   if (arguments.device == "cpu" || gpus == 0) return c10::Device(c10::kCPU);
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank % gpus));
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
+  // cuDNN's attention first: on Hopper it takes three fifths of the time of libtorch's own choice.
+  const auto number = [](at::SDPBackend backend) { return static_cast<std::int64_t>(backend); };
+  at::globalContext().setSDPUseCuDNN(true);
+  at::globalContext().setSDPPriorityOrder(
+      {number(at::SDPBackend::cudnn_attention), number(at::SDPBackend::flash_attention),
+       number(at::SDPBackend::efficient_attention), number(at::SDPBackend::math)});
   return device;
 }
 

@@ -46,6 +46,7 @@ Trainer::Trainer(const TrainerParts& parts)
   if (!arguments_.output.metrics.empty()) {
     metrics_ = std::make_unique<MetricsFile>(arguments_.output.metrics);
   }
+  if (!device_.is_cpu()) gpu_use_ = GpuUse::open(device_.index());
 }
 
 void Trainer::run() {
@@ -135,6 +136,7 @@ void Trainer::report_step(std::int64_t step, double loss, const engine::StepRepo
   stats.host_bytes = resident_bytes();
   stats.device_bytes =
       device_.is_cpu() ? engine_.ledger().peak_total() : peak_device_bytes(device_);
+  if (gpu_use_) stats.gpu_use = gpu_use_->read();
   curve_.train.push_back({static_cast<double>(step), loss});
   view_->step(stats);
   if (metrics_) metrics_->write(metrics_line(stats));

@@ -10,6 +10,7 @@
 
 #include "capstan/cli/train/arguments.h"
 #include "capstan/cli/train/corpus.h"
+#include "capstan/cli/train/gpu_use.h"
 #include "capstan/cli/train/loss_curve.h"
 #include "capstan/cli/train/metrics_file.h"
 #include "capstan/cli/train/progress_view.h"
@@ -70,6 +71,7 @@ class Trainer {
   engine::StepReport last_report_;
   std::unique_ptr<ProgressView> view_;    // rank 0 only, like the next
   std::unique_ptr<MetricsFile> metrics_;  // null without --metrics
+  std::unique_ptr<GpuUse> gpu_use_;       // null on the CPU
   Curve curve_;
   std::chrono::steady_clock::time_point step_began_;
   std::chrono::duration<double> timed_{0};  // of the steps after the first
