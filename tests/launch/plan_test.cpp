@@ -17,14 +17,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // A machine with no GPU whose PATH has the programs that every test machine has.
-Machine plain_machine(Environment more = {}) {
+Machine plain_machine(const Environment& more = {}) {
   Machine machine;
   machine.host_name = "me";
   machine.cores = 8;
   machine.folder = "/here";
   machine.self = "/opt/capstan";
   machine.env = {{"PATH", "/usr/local/bin:/usr/bin:/bin"}, {"NCCL_DEBUG", "WARN"}};
-  for (auto& [name, value] : more) machine.env[name] = value;
+  for (const auto& [name, value] : more) machine.env[name] = value;
   return machine;
 }
 
@@ -261,8 +261,8 @@ TEST(Shares, NumberRanksHostAfterHostWithUnequalSlots) {
 }
 
 TEST(Cores, AreSharedOutInEqualRuns) {
-  std::vector<Core> cores;
-  for (int i = 0; i < 6; ++i) cores.push_back({{i, i + 6}, i / 3});
+  std::vector<Core> cores(6);
+  for (int i = 0; i < 6; ++i) cores[static_cast<std::size_t>(i)] = {{i, i + 6}, i / 3};
   const Pool pool = {{"a", {"0", "1"}}};
   const Share share = share_of_node(pool, 0, false);
   std::vector<Process> processes = rank_processes(share, native().program, {"/bin/true"}, {});
