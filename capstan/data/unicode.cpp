@@ -66,4 +66,18 @@ CodePoint first_code_point(std::string_view text) {
   return {value, length};
 }
 
+std::string printable_text(std::string_view bytes) {
+  std::string text;
+  while (!bytes.empty()) {
+    const CodePoint point = first_code_point(bytes);
+    const auto length = static_cast<std::size_t>(point.bytes);
+    const bool control = point.value < 0x20 || (point.value >= 0x7f && point.value < 0xa0);
+    const bool invalid = point.value == 0xfffd && length == 1;
+    const bool allowed = point.value == '\n' || point.value == '\t';
+    text += (control && !allowed) || invalid ? "\xef\xbf\xbd" : bytes.substr(0, length);
+    bytes.remove_prefix(length);
+  }
+  return text;
+}
+
 }  // namespace capstan::data

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace capstan::data {
@@ -18,5 +19,9 @@ struct CodePoint {
 // The code point at the start of `text`. A byte that is not UTF-8 counts as U+FFFD of one byte, so
 // that any bytes can be read and nothing is lost.
 CodePoint first_code_point(std::string_view text);
+
+// Fit for a screen or a page: valid UTF-8, and no control characters but tab and line feed. What
+// is not becomes U+FFFD, the replacement character.
+std::string printable_text(std::string_view bytes);
 
 }  // namespace capstan::data

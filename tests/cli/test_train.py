@@ -82,7 +82,8 @@ def test_ctrl_c_ends_after_the_current_step_with_a_summary(text, tmp_path):
 
 
 def test_measuring_switches(text):
-    train("-n", 2, "--config", config(), "--data", text, "--max-steps", 3, "--no-communication", *TINY)
+    done = train("-n", 2, "--config", config(), "--data", text, "--max-steps", 3, "--no-communication", *TINY)
+    assert done.stdout.count("step 3/3") == 1
     done = train("-n", 2, "--config", config(stage=2), "--data", text, "--max-steps", 3, "--no-optimizer-step", *TINY)
     assert "step 3/3" in done.stdout
 

@@ -29,6 +29,12 @@ TEST(FirstCodePoint, TakesOneByteOfWhatIsNotUtf8) {
   }
 }
 
+TEST(PrintableText, ReplacesWhatAScreenCannotShow) {
+  EXPECT_EQ(printable_text("a\n\tb é"), "a\n\tb é");
+  EXPECT_EQ(printable_text("\033[2J\xff\x7f"), "\ufffd[2J\ufffd\ufffd");
+  EXPECT_EQ(printable_text("\u0085\ufffd"), "\ufffd\ufffd");
+}
+
 TEST(KindOf, KnowsTheEdgesOfTheTables) {
   EXPECT_EQ(kind_of('a'), CharKind::letter);
   EXPECT_EQ(kind_of('7'), CharKind::number);

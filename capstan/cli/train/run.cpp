@@ -47,7 +47,8 @@ models::GptOptions complete_model(const Arguments& arguments, const config::Reso
 
 void train(const Arguments& arguments, comm::World& world, const config::Resolved& resolved,
            StopRequest& stop) {
-  const bool first = world.group().rank() == 0;
+  // Under --no-communication every rank is the first of its own world; one of them shows itself.
+  const bool first = read_rank_env(process_env()).rank == 0;
   ScreenLogger logger(!first);
   for (const ErrorInfo& warning : resolved.warnings) {
     logger.log(LogLevel::warning, fmt::format("warning: {} ({})", warning.what, warning.where));
@@ -67,7 +68,7 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
   Engine engine(model, resolved.engine, {.group = &world.group(), .logger = &logger});
   data::Options sampling = resolved.data;
   sampling.seed = arguments.seed;
-  Trainer(TrainerParts{arguments, corpus, model, engine, stop, device, sampling}).run();
+  Trainer({arguments, corpus, model, engine, stop, device, sampling, first}).run();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "capstan/base/text.h"
 #include "capstan/cli/train/memory_use.h"
 #include "capstan/cli/train/sample_text.h"
+#include "capstan/data/unicode.h"
 
 namespace capstan::cli::train {
 namespace {
@@ -39,8 +40,9 @@ Trainer::Trainer(const TrainerParts& parts)
       engine_(parts.engine),
       stop_(parts.stop),
       device_(parts.device),
+      shows_(parts.shows),
       sampler_(parts.corpus.train.count(), rank_of(parts.engine), parts.sampling) {
-  if (!is_first_rank()) return;
+  if (!shows_) return;
   view_ = make_progress_view(
       stdout, {.columns = terminal_columns(stdout), .log_every = arguments_.output.log_every});
   if (!arguments_.output.metrics.empty()) {
@@ -119,7 +121,7 @@ void Trainer::report_step(std::int64_t step, double loss, const engine::StepRepo
     timed_ += took;
     ++timed_steps_;
   }
-  if (!is_first_rank()) return;
+  if (!shows_) return;
   const double tokens =
       static_cast<double>(engine_.options().batch.train_samples * corpus_.train.length());
   StepStats stats;
@@ -161,7 +163,7 @@ void Trainer::validate(std::int64_t step) {
   model_->train();
   const double loss = agree(sum / arguments_.output.eval_batches, false).loss;
   step_began_ = Clock::now();
-  if (!is_first_rank()) return;
+  if (!shows_) return;
   curve_.validation.push_back({static_cast<double>(step), loss});
   view_->note(fmt::format("step {}  validation loss {:.4f}", step, loss));
   if (metrics_) metrics_->write(validation_line(step, loss));
@@ -178,12 +180,12 @@ std::string Trainer::sampled_text() {
        .context = std::min(model_->options().context, corpus_.train.length()),
        .seed = arguments_.seed});
   model_->train();
-  return corpus_.tokenizer->decode(tokens);
+  return data::printable_text(corpus_.tokenizer->decode(tokens));
 }
 
 void Trainer::summarize() {
   curve_.sample = sampled_text();
-  if (!is_first_rank() || curve_.train.empty()) return;
+  if (!shows_ || curve_.train.empty()) return;
   const double tokens =
       static_cast<double>(engine_.options().batch.train_samples * corpus_.train.length());
   const double rate =

@@ -30,9 +30,10 @@ struct TrainerParts {
   StopRequest& stop;
   c10::Device device;
   data::Options sampling;
+  bool shows;  // true on one rank: it prints and writes files
 };
 
-// Ranks:   run() is collective. Only rank 0 prints and writes files.
+// Ranks:   run() is collective.
 class Trainer {
  public:
   explicit Trainer(const TrainerParts& parts);
@@ -59,7 +60,6 @@ class Trainer {
   void validate(std::int64_t step);
   std::string sampled_text();
   void summarize();
-  bool is_first_rank() const { return engine_.group().rank() == 0; }
 
   const Arguments& arguments_;
   Corpus& corpus_;
@@ -67,9 +67,10 @@ class Trainer {
   Engine& engine_;
   StopRequest& stop_;
   c10::Device device_;
+  bool shows_;
   data::Sampler sampler_;
   engine::StepReport last_report_;
-  std::unique_ptr<ProgressView> view_;    // rank 0 only, like the next
+  std::unique_ptr<ProgressView> view_;    // where shows_ is true, like the next two
   std::unique_ptr<MetricsFile> metrics_;  // null without --metrics
   std::unique_ptr<GpuUse> gpu_use_;       // null on the CPU
   Curve curve_;
