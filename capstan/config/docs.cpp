@@ -41,7 +41,7 @@ Standing of a key:
 | refused | an error unless it has its default; a section that is empty or says `"enabled": false` is fine |
 )";
 
-std::string escape(std::string text) {
+std::string escape(const std::string& text) {
   std::string out;
   for (const char c : text) {
     if (c == '|' || c == '*') out += '\\';

@@ -29,7 +29,7 @@ BatchNumber batch_number(const Table& table, const char* path) {
 void put_batch_number(Table& table, const char* path, const BatchNumber& number) {
   Entry entry = *table.find(path);
   const bool was_auto = entry.origin.kind == OriginKind::automatic && entry.value.is_null();
-  entry.value = json::Value(*number.value);
+  entry.value = json::Value(number.value.value_or(1));
   entry.origin = number.origin;
   if (was_auto) entry.origin = {OriginKind::automatic, describe(number.origin)};
   table.put(std::move(entry));
@@ -53,10 +53,11 @@ Batch solve_batch(Table& table, const Context& context, const std::string& sourc
 void check_data_parallel_size(const Table& table, const Batch& batch, const std::string& source,
                               std::vector<ErrorInfo>& problems) {
   const auto size = table.maybe_integer("data_parallel_size");
-  if (!size || *size == *batch.ranks.value) return;
+  const std::int64_t ranks = batch.ranks.value.value_or(1);
+  if (!size || *size == ranks) return;
   problems.push_back(
       {.what = fmt::format("data_parallel_size is {}, but there are {} data-parallel ranks ({})",
-                           *size, *batch.ranks.value, describe(batch.ranks.origin)),
+                           *size, ranks, describe(batch.ranks.origin)),
        .where = fmt::format("{} (data_parallel_size)", source),
        .fix = "remove the key, or start that many ranks"});
 }
@@ -78,7 +79,7 @@ Outcome check(const json::Document& document, const Context& context) {
 
   Resolved resolved{.engine = to_engine(table), .data = to_data(table)};
   resolved.table = std::move(table);
-  resolved.world_size = static_cast<int>(*batch.ranks.value);
+  resolved.world_size = static_cast<int>(batch.ranks.value.value_or(1));
   resolved.world_size_origin = batch.ranks.origin;
   resolved.warnings = outcome.warnings;
   outcome.resolved = std::move(resolved);

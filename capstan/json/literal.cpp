@@ -114,19 +114,18 @@ std::string read_multi_line(Scanner& scan, Place opened) {
 
 // The number that is all of `token`, by the rules of JSON.
 std::optional<Value> parse_number(std::string_view token) {
-  const char* const end = token.data() + token.size();
   const std::string_view digits = token.substr(token.starts_with('-') ? 1 : 0);
   if (digits.empty() || digits[0] < '0' || digits[0] > '9' || digits.back() == '.') return {};
   if (digits.size() > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9') return {};
   if (token.find_first_not_of("0123456789+-.eE") != std::string_view::npos) return {};
   if (digits.find_first_of(".eE") == std::string_view::npos) {
     std::int64_t integer = 0;
-    const auto [stop, error] = std::from_chars(token.data(), end, integer);
-    if (error == std::errc{} && stop == end) return Value(integer);
+    const auto [stop, error] = std::from_chars(token.data(), token.data() + token.size(), integer);
+    if (error == std::errc{} && stop == token.data() + token.size()) return Value(integer);
   }
   double real = 0;
-  const auto [stop, error] = std::from_chars(token.data(), end, real);
-  if (stop != end) return {};
+  const auto [stop, error] = std::from_chars(token.data(), token.data() + token.size(), real);
+  if (stop != token.data() + token.size()) return {};
   // A number that no double can hold: infinity or zero says what is left of it.
   if (error == std::errc::result_out_of_range) {
     const bool tiny =

@@ -6,12 +6,12 @@ namespace capstan::config {
 namespace {
 
 TEST(Fuzz, NoInputEscapesAsAnythingButAConfigError) {
-  const FuzzReport report = run_fuzz(20000, /*seed=*/20240229, fuzz_corpus());
+  const FuzzReport report = run_fuzz(10000, /*seed=*/20240229, fuzz_corpus());
   EXPECT_EQ(report.failure, "");
-  EXPECT_EQ(report.inputs, 20000);
+  EXPECT_EQ(report.inputs, 10000);
   // All three outcomes are reached often: the mutations are neither too tame nor too wild.
   EXPECT_GT(report.resolved, 500);
-  EXPECT_GT(report.with_problems, 2000);
+  EXPECT_GT(report.with_problems, 500);
   EXPECT_GT(report.unreadable, 1000);
 }
 

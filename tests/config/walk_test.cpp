@@ -75,20 +75,18 @@ TEST(Walk, WarnsOfDeprecatedSpellingsAndForms) {
 }
 
 TEST(Walk, FeaturesOfLaterAreFineWhileTheyAreOff) {
+  const char* const groups =
+      R"(compression_training: {"weight_quantization": {"different_groups": {"a": {"params":
+      {"start_bits": 8}}}, "shared_parameters": {"enabled": false, "schedule_offset": 5}}})";
   for (const char* text :
        {"flops_profiler: {}", "flops_profiler: {\"enabled\": false, \"profile_step\": 7}",
         "autotuning: null", "elasticity: {\"enabled\": \"false\", \"micro_batch_sizes\": [1, 2]}",
-        "sparse_attention: {}", "sparse_attention: {\"mode\": \"fixed\"}",
-        "compression_training: {\"weight_quantization\": "
-        "{\"shared_parameters\": {\"enabled\": false, \"schedule_offset\": 5}, "
-        "\"different_groups\": "
-        "{\"a\": {\"params\": {\"start_bits\": 8}}}}}",
+        "sparse_attention: {}", "sparse_attention: {\"mode\": \"fixed\"}", groups,
         "weight_quantization: {}", "datastates_ckpt: false",
         "zero_optimization: {\"offload_optimizer\": {\"device\": \"none\", \"ratio\": 1}}",
-        "zero_optimization: {\"zero_hpz_partition_size\": 1, \"mics_shard_size\": -1, "
-        "\"cpu_offload\": false}",
-        "zero_optimization: {\"offload_optimizer\": null, \"offload_param\": \"auto\", "
-        "\"zenflow\": null}",
+        "zero_optimization: {\"zero_hpz_partition_size\": 1, \"mics_shard_size\": -1}",
+        "zero_optimization: {\"cpu_offload\": false, \"zenflow\": null}",
+        "zero_optimization: {\"offload_optimizer\": null, \"offload_param\": \"auto\"}",
         "tensorboard: {\"enabled\": false, \"output_path\": \"x\"}",
         "amp: {\"enabled\": false, \"x\": 1}", "tensor_parallel: {\"autotp_size\": 0}",
         "sequence_parallel_size: 1"}) {
