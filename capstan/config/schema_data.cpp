@@ -7,6 +7,7 @@ namespace {
 Section later(std::string path, Feature feature, std::string gate, std::vector<Key> keys) {
   Section section;
   section.path = std::move(path);
+  section.meaning = std::string(name(feature)) + ".";
   section.feature = feature;
   section.gate = std::move(gate);
   section.keys = std::move(keys);
@@ -119,9 +120,6 @@ std::vector<Section> data_sections() {
                          {flag("enabled", false).says("Old mixture of quantisation.")});
   legacy.open = true;
   all.push_back(std::move(legacy));
-  for (Section& section : all) {
-    if (section.meaning.empty()) section.meaning = std::string(name(*section.feature)) + ".";
-  }
   return all;
 }
 
