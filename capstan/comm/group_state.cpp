@@ -111,18 +111,18 @@ void GroupState::wait_for_work(InFlight& op) {
     fail(op, reason_of(error));
   }
   if (!in_time) {
-    std::string why =
-        fmt::format("rank {}: {} did not finish within {:.1f} s", rank, to_text(op.facts),
-                    std::chrono::duration<double>(options.timeout).count());
-    if (own != nullptr) {
-      const std::string peers = own->explain_stall();
-      why += peers.empty() ? "" : "; " + peers;
-    }
-    fail(op, why);
+    fail(op, fmt::format("rank {}: {} did not finish within {:.1f} s", rank, to_text(op.facts),
+                         std::chrono::duration<double>(options.timeout).count()));
   }
 }
 
-void GroupState::fail(const InFlight& op, const std::string& why) {
+void GroupState::fail(const InFlight& op, std::string why) {
+  // The rank that gives up first need not be the one that waits for the cause; each adds what it
+  // sees itself.
+  const std::string seen = own != nullptr ? own->explain_stall() : "";
+  if (!seen.empty() && why.find(seen) == std::string::npos) {
+    why += fmt::format("; rank {} sees: {}", rank, seen);
+  }
   std::string text = why;
   {
     const std::lock_guard lock(mutex);

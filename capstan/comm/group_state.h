@@ -50,7 +50,7 @@ struct GroupState {
 
   // Waits for op.work; turns whatever it throws into a CommError that poisons the group.
   void wait_for_work(InFlight& op);
-  [[noreturn]] void fail(const InFlight& op, const std::string& why);
+  [[noreturn]] void fail(const InFlight& op, std::string why);
   void refuse_if_failed(const OpFacts& facts);
   void abort(std::string_view reason);
 
