@@ -19,6 +19,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, field
 from pathlib import Path
 
+PYTEST_NO_TESTS = 5  # its exit code when nothing was collected
 ROOT = Path(__file__).resolve().parent.parent
 REASON_LINES = 12  # of one failed test's message in the summary
 TAIL_LINES = 60  # of a failed program's output, on the terminal; the whole of it is in the log
@@ -153,6 +154,8 @@ def run_job(job, timeout):
         pass  # no readable result: told below from the exit code
     if code is None:
         outcome.failed.append((job.name, [f"stopped: not finished after {timeout} s"]))
+    elif code == PYTEST_NO_TESTS and outcome.skipped:
+        pass  # a whole file was skipped, with its reason
     elif code != 0 and not outcome.failed:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         outcome.failed.append((job.name, [f"ended with {how}"]))

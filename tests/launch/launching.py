@@ -80,6 +80,8 @@ def launch(*args, **options):
     job = Job(*args, **options)
     try:
         job.finish()
+        # An agent on another host ends right after it has reported its ranks' end.
+        job.wait_until_gone(timeout=5)
         left = job.processes()
         assert not left, f"left behind: {left}\n{job.err}"
     finally:
