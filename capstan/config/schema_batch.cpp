@@ -101,7 +101,7 @@ Section report_section() {
           .costs("A line per phase; peaks are per phase."),
       flag("dump_state", false)
           .says("Log every resolved option once at start.")
-          .costs("About a hundred lines."),
+          .no_effect("capstan config explain prints every resolved option with its origin"),
       choice("log_level", "info", {"debug", "info", "warning", "error", "critical"})
           .ignoring_case()
           .or_null()
@@ -153,10 +153,12 @@ std::vector<Section> diagnostics_sections() {
           .says("Log every operation; false: only those in prof_ops.")
           .costs("Fewer operations, less waiting."),
       texts("prof_ops", "[]").says("Operations to log, such as all_gather.").costs("As prof_all."),
-      flag("verbose", false).says("A line per operation as it happens.").costs("Many lines."),
+      flag("verbose", false)
+          .says("A line per operation as it happens.")
+          .refused("lines for single operations: not available yet"),
       flag("debug", false)
           .says("Name the place that started each operation.")
-          .costs("Longer lines."),
+          .refused("lines for single operations: not available yet"),
   };
   return {report_section(), timers, throughput, comms};
 }

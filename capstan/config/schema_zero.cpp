@@ -21,7 +21,7 @@ std::vector<Key> stage_keys() {
       integer("sub_group_size", "1000000000")
           .at_least(1)
           .says("Elements that the optimizer step works on at a time.")
-          .costs("Smaller: smaller temporary buffers, more launches."),
+          .no_effect("the step updates one unit at a time and in place: no buffer to bound"),
       flag("ignore_unused_parameters", true)
           .says("A parameter without gradient is fine; false: an error that names it, at every "
                 "stage.")

@@ -55,7 +55,8 @@ void EngineState::join(const Parts& parts) {
     group_ = &world_->group();
   }
   Logger& logger = parts.logger != nullptr ? *parts.logger : silence_;
-  log_.emplace(logger, group_->rank() == 0, options.profile, options.batch.train_samples);
+  log_.emplace(logger, RunLog::Voice{group_->rank() == 0, options.log_level}, options.profile,
+               options.batch.train_samples);
 }
 
 void EngineState::build() {

@@ -39,12 +39,13 @@ bool is_wanted(const profile::CommsLoggerOptions& options, std::string_view op) 
 
 }  // namespace
 
-RunLog::RunLog(Logger& logger, bool speaks, const profile::Options& options,
+RunLog::RunLog(Logger& logger, Voice voice, const profile::Options& options,
                std::int64_t samples_per_step)
-    : logger_(logger), speaks_(speaks), options_(options), throughput_(samples_per_step) {}
+    : logger_(logger), voice_(voice), options_(options), throughput_(samples_per_step) {}
 
 void RunLog::say(LogLevel level, const std::string& text) const {
-  if (speaks_ || level == LogLevel::error) logger_.log(level, text);
+  if (level < voice_.level) return;
+  if (voice_.speaks || level == LogLevel::error) logger_.log(level, text);
 }
 
 void RunLog::phase_ended(Phase phase, store::Ledger& ledger, std::chrono::nanoseconds reducing) {

@@ -26,8 +26,13 @@ struct Progress {
 // Threads: one caller at a time.
 class RunLog {
  public:
-  // Only the rank that `speaks` says anything below an error. `logger` must outlive this.
-  RunLog(Logger& logger, bool speaks, const profile::Options& options,
+  // Who hears what: nothing below `level`, and below an error only the rank that `speaks`.
+  struct Voice {
+    bool speaks = true;
+    LogLevel level = LogLevel::info;
+  };
+  // `logger` must outlive this.
+  RunLog(Logger& logger, Voice voice, const profile::Options& options,
          std::int64_t samples_per_step);
 
   void say(LogLevel level, const std::string& text) const;
@@ -44,7 +49,7 @@ class RunLog {
   std::string comms_table(const comm::Counters& counters);
 
   Logger& logger_;
-  bool speaks_;
+  Voice voice_;
   profile::Options options_;
   Throughput throughput_;
   PhaseClock clock_;

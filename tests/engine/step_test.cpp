@@ -230,6 +230,7 @@ TEST(TorchOptimizers, OneThatNeedsWholeTensorsIsRefused) {
 TEST(LogLines, ThroughputLineIsTheOneUsersKnow) {
   run_ranks(1, [](comm::Group& group) {
     engine::Options options = fp32_options(1);
+    options.log_level = LogLevel::info;
     options.profile.steps_per_print = 2;
     options.profile.wall_clock_breakdown = true;
     options.profile.memory_breakdown = true;
