@@ -53,7 +53,7 @@ build:
 train:
 	$(call prepare,build)
 	@$(build) capstan/cli/all
-	@$(TREE)/bin/capstan train $(ARGS)
+	@$(TREE)/bin/capstan train --curve $(TREE)/train.html --metrics $(TREE)/train.jsonl $(ARGS)
 
 .PHONY: test
 test:

@@ -17,7 +17,7 @@ struct NamedSize {
 };
 
 constexpr std::array<NamedSize, 6> kGptSizes = {{{"gpt2-tiny", 64, 2, 2, 128},
-                                                 {"gpt2-mini", 256, 4, 4, 128},
+                                                 {"gpt2-mini", 128, 4, 4, 128},
                                                  {"gpt2", 768, 12, 12, 1024},
                                                  {"gpt2-medium", 1024, 24, 16, 1024},
                                                  {"gpt2-large", 1280, 36, 20, 1024},

@@ -82,12 +82,16 @@ void add_options(CLI::App& command, Arguments& arguments) {
 
 std::string default_config() {
   return R"({
-  "train_micro_batch_size_per_gpu": 8,
+  "train_micro_batch_size_per_gpu": 4,
   "gradient_clipping": 1.0,
   "bf16": {"enabled": true},
-  "zero_optimization": {"stage": 3},
-  "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
-  "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 20, "total_num_steps": "auto"}}
+  "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 4096},
+  "optimizer": {
+    "type": "AdamW", "params": {"lr": 2e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}
+  },
+  "scheduler": {
+    "type": "WarmupCosineLR", "params": {"warmup_num_steps": 20, "total_num_steps": "auto"}
+  }
 })";
 }
 

@@ -31,10 +31,10 @@ struct DataArguments {
 };
 
 struct OutputArguments {
-  std::string metrics;  // a JSON object per step goes here; empty: none
-  std::string curve;    // an HTML page with the loss curve; empty: none
-  int log_every = 10;   // steps between lines where the output is no terminal
-  int eval_every = 50;  // steps between validations; 0: only at the end
+  std::string metrics;   // a JSON object per step goes here; empty: none
+  std::string curve;     // an HTML page with the loss curve; empty: none
+  int log_every = 50;    // steps between lines where the output is no terminal
+  int eval_every = 250;  // steps between validations; 0: only at the end
   int eval_batches = 8;
   int sample_tokens = 300;  // of text at the end; 0: none
   std::string prompt = "#include ";
@@ -43,7 +43,7 @@ struct OutputArguments {
 struct Arguments {
   int ranks = 0;       // 0: one per GPU; without GPUs two, or one on a single core
   std::string config;  // a DeepSpeed-style JSON file; empty: default_config()
-  std::int64_t max_steps = 300;
+  std::int64_t max_steps = 800;
   std::uint64_t seed = 1234;
   std::string device = "auto";     // auto, cpu, cuda
   bool no_optimizer_step = false;  // measure forward, backward and reduction only
