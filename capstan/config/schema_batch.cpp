@@ -136,7 +136,7 @@ std::vector<Section> diagnostics_sections() {
       flag("enabled", true).says("Measure samples per second.").costs("Next to nothing."),
       flag("synchronized", true)
           .says("Wait for the device before reading the clock.")
-          .costs("false: no waiting, but a step's time may be booked on the next one."),
+          .no_effect("the engine trains on the CPU, where a step is over when it returns"),
   };
   Section timers;
   timers.path = "timers";
