@@ -100,7 +100,7 @@ TEST(Memory, AHigherStageNeverUsesMore) {
   }
 }
 
-TEST(Memory, IsAllGivenBackWhenTheEngineGoes) {
+TEST(Hooks, AreGoneWithTheEngine) {
   run_ranks(2, [](comm::Group& group) {
     SmallModel model(kWidth, kBlocks, kClasses);
     {
@@ -108,7 +108,6 @@ TEST(Memory, IsAllGivenBackWhenTheEngineGoes) {
       plain_micro(engine, model, 1);
       engine.step();
     }
-    // No hook is left: the plain model would fail in its placeholders, not in an engine.
     EXPECT_EQ(model->blocks[0]->observer(), nullptr);
   });
 }

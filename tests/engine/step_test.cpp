@@ -126,9 +126,17 @@ TEST(Averaging, PredivideAndPrescaleOnlyMoveTheDivision) {
   EXPECT_TRUE(all_equal(plain.params, train(4, options, plain_micro).params));
   options.comm = {.predivide_factor = 2.0};
   EXPECT_TRUE(all_equal(plain.params, train(4, options, plain_micro).params));
+  // A sum over four ranks steps four times as far as their mean.
+  options.optimizer = optim::Options{.kind = optim::Kind::sgd, .hyper = {.lr = 0.4}};
+  options.comm = {};
+  const Trained mean = train(4, options, plain_micro, {}, 1);
+  options.optimizer->hyper.lr = 0.1;
   options.comm = {.reduce_op = comm::ReduceOp::sum};
-  const Trained summed = train(4, options, plain_micro, {}, 1);
-  EXPECT_EQ(summed.params.size(), plain.params.size());
+  const Trained sum = train(4, options, plain_micro, {}, 1);
+  for (std::size_t i = 0; i < sum.params.size(); ++i) {
+    EXPECT_TRUE(at::allclose(sum.params[i], mean.params[i], 1e-5, 1e-6)) << i;
+  }
+  EXPECT_FALSE(all_equal(sum.params, plain.params));
 }
 
 TEST(Averaging, AccumulationEqualsOneLargeBatch) {
