@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/guard.h"
 #include "capstan/base/rank_env.h"
 #include "capstan/base/text.h"
 #include "capstan/comm/rank_sum.h"
@@ -162,5 +163,5 @@ void report(const std::string& text) { std::fputs((text + "\n").c_str(), stderr)
 }  // namespace capstan
 
 int main(int argc, char** argv) {
-  return capstan::run_guarded(capstan::run, argc, argv, capstan::report);
+  return capstan::run_guarded<capstan::report>(capstan::run, argc, argv);
 }

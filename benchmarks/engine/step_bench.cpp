@@ -12,7 +12,7 @@
 #include <ATen/ops/randint.h>
 #include <fmt/format.h>
 
-#include "capstan/base/error.h"
+#include "capstan/base/guard.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/engine.h"
 #include "capstan/models/gpt.h"
@@ -93,9 +93,8 @@ int run(int argc, char** argv) {
   return 0;
 }
 
+void report(const std::string& text) { fmt::print(stderr, "step_bench: {}\n", text); }
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  return run_guarded(run, argc, argv,
-                     [](const std::string& text) { fmt::print(stderr, "step_bench: {}\n", text); });
-}
+int main(int argc, char** argv) { return run_guarded<report>(run, argc, argv); }

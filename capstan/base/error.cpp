@@ -2,10 +2,6 @@
 
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "capstan/base/cpu_isa.h"
-
 namespace capstan {
 namespace {
 
@@ -21,23 +17,7 @@ std::string render(const ErrorInfo& info) {
 Error::Error(ErrorInfo info, std::source_location at)
     : std::runtime_error(render(info)), info_(std::move(info)), at_(at) {}
 
-int run_guarded(int (*body)(int, char**), int argc, char** argv,
-                void (*report)(const std::string&)) {
-  avoid_broken_amx();
-  try {
-    return body(argc, argv);
-  } catch (const InternalError& error) {
-    report(fmt::format("internal error: {}\n  at:    {}:{} ({})\n  This is a bug in capstan.",
-                       error.what(), error.at().file_name(), error.at().line(),
-                       error.at().function_name()));
-    return kExitInternalError;
-  } catch (const Error& error) {
-    report(fmt::format("error: {}", error.what()));
-    return kExitUserError;
-  } catch (const std::exception& error) {
-    report(fmt::format("internal error: {}\n  This is a bug in capstan.", error.what()));
-    return kExitInternalError;
-  }
-}
+InternalError::InternalError(ErrorInfo info, std::source_location at)
+    : Error(std::move(info), at), stack_(StackTrace::here()) {}
 
 }  // namespace capstan

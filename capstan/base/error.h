@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "capstan/base/stack_trace.h"
+
 namespace capstan {
 
 struct ErrorInfo {
@@ -38,19 +40,15 @@ struct IoError : Error {
 struct CommError : Error {
   using Error::Error;
 };
-// Our bug; stop.
-struct InternalError : Error {
-  using Error::Error;
+// Our bug; stop. Remembers who called whom where it was made.
+class InternalError : public Error {
+ public:
+  explicit InternalError(ErrorInfo info, std::source_location at = std::source_location::current());
+
+  const StackTrace& stack() const noexcept { return stack_; }
+
+ private:
+  StackTrace stack_;
 };
-
-// How a program of ours reports an uncaught exception to the shell.
-inline constexpr int kExitUserError = 2;
-inline constexpr int kExitInternalError = 70;
-
-// Runs `body` and returns its value; an Error becomes a report through `report` (the full text)
-// and the exit code of its kind. For main() functions: it also takes the precautions that a program
-// needs before libtorch is first used (cpu_isa.h).
-int run_guarded(int (*body)(int, char**), int argc, char** argv,
-                void (*report)(const std::string&));
 
 }  // namespace capstan

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/guard.h"
 #include "capstan/base/text.h"
 #include "capstan/launch/links.h"
 #include "capstan/launch/network.h"

@@ -4,7 +4,7 @@
 
 #include <torch/nn.h>
 
-#include "capstan/base/error.h"
+#include "capstan/base/guard.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/engine.h"
 #include "capstan/nn/unit.h"
@@ -56,10 +56,8 @@ int train(int, char**) {
   return 0;
 }
 
+void report(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  return capstan::run_guarded(train, argc, argv, [](const std::string& text) {
-    std::fprintf(stderr, "%s\n", text.c_str());
-  });
-}
+int main(int argc, char** argv) { return capstan::run_guarded<report>(train, argc, argv); }

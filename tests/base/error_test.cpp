@@ -19,21 +19,5 @@ TEST(Error, KnowsTheThrowingLineThroughTheInheritedConstructor) {
   EXPECT_EQ(error.at().line(), line);
 }
 
-TEST(RunGuarded, MapsKindsToExitCodes) {
-  static std::string said;
-  said.clear();
-  const auto report = [](const std::string& text) { said = text; };
-  EXPECT_EQ(run_guarded([](int, char**) { return 0; }, 0, nullptr, report), 0);
-  EXPECT_EQ(said, "");
-  EXPECT_EQ(run_guarded([](int, char**) -> int { throw ConfigError({.what = "bad"}); }, 0, nullptr,
-                        report),
-            2);
-  EXPECT_EQ(said, "error: bad");
-  EXPECT_EQ(run_guarded([](int, char**) -> int { throw InternalError({.what = "bug"}); }, 0,
-                        nullptr, report),
-            70);
-  EXPECT_NE(said.find("error_test.cpp"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace capstan

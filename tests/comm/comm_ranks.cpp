@@ -20,6 +20,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "capstan/base/error.h"
+#include "capstan/base/guard.h"
 #include "capstan/base/rank_env.h"
 #include "capstan/comm/mpi/mpi.h"
 #include "capstan/comm/world.h"
@@ -310,5 +311,5 @@ void report(const std::string& text) { std::fputs((text + "\n").c_str(), stderr)
 }  // namespace capstan
 
 int main(int argc, char** argv) {
-  return capstan::run_guarded(capstan::body, argc, argv, capstan::report);
+  return capstan::run_guarded<capstan::report>(capstan::body, argc, argv);
 }

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "capstan/base/error.h"
+#include "capstan/base/guard.h"
 #include "capstan/base/rank_env.h"
 
 namespace {
@@ -19,10 +19,8 @@ int print(int, char**) {
   return 0;
 }
 
+void report(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  return capstan::run_guarded(print, argc, argv, [](const std::string& text) {
-    std::fprintf(stderr, "%s\n", text.c_str());
-  });
-}
+int main(int argc, char** argv) { return capstan::run_guarded<report>(print, argc, argv); }

@@ -1,0 +1,107 @@
+#include "capstan/cli/program.h"
+
+#include <cstdio>
+#include <span>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "capstan/base/error.h"
+#include "capstan/base/guard.h"
+#include "capstan/base/text.h"
+
+namespace capstan::cli {
+namespace {
+
+// "capstan config check": the commands that were recognised.
+std::string words_of(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  return chosen.empty() ? app.get_name() : app.get_name() + " " + words_of(*chosen.front());
+}
+
+const CLI::App& chosen_command(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  return chosen.empty() ? app : chosen_command(*chosen.front());
+}
+
+// Commands without a group are not for people.
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> flag_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+ErrorInfo wrong_command(const CLI::App& app, const std::string& where, const std::string& word) {
+  const std::vector<std::string> known = command_names(app);
+  const std::string near = nearest_name(word, known);
+  return {.what = fmt::format("there is no command \"{}\"", word),
+          .where = where,
+          .fix = near.empty() ? fmt::format("choose one of: {}", fmt::join(known, ", "))
+                              : fmt::format("did you mean \"{}\"?", near)};
+}
+
+// CLI11 only says that a command is missing; people want to know which word was wrong.
+void check_command_words(const CLI::App& app, const std::string& where,
+                         std::span<char* const> words) {
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  if (commands.empty() || words.empty() || words.front()[0] == '-') return;
+  const std::string word = words.front();
+  for (const CLI::App* command : commands) {
+    if (!command->check_name(word)) continue;
+    return check_command_words(*command, where + " " + word, words.subspan(1));
+  }
+  throw ConfigError(wrong_command(app, where, word));
+}
+
+ErrorInfo explain(const CLI::ParseError& error, const CLI::App& app) {
+  const CLI::App& command = chosen_command(app);
+  ErrorInfo info{.what = error.what(),
+                 .where = words_of(app),
+                 .fix = fmt::format("{} --help shows what can be given", words_of(app))};
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return info;
+  const std::vector<std::string> extra = command.remaining();
+  info.what = fmt::format("\"{}\" means nothing here", extra.front());
+  const std::string flag = extra.front().substr(0, extra.front().find('='));
+  const std::string near = nearest_name(flag, flag_names(command));
+  if (!near.empty()) info.fix = fmt::format("did you mean {}?", near);
+  return info;
+}
+
+int run_command(const std::string& about, const AddCommands& add_commands, int argc, char** argv) {
+  CLI::App app{about, "capstan"};
+  app.require_subcommand(1);
+  int exit_code = 0;
+  add_commands(app, exit_code);
+  check_command_words(app, app.get_name(), std::span(argv, argc).subspan(argc > 0 ? 1 : 0));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    throw ConfigError(explain(error, app));
+  }
+  return exit_code;
+}
+
+void report(const std::string& text) { std::fprintf(stderr, "capstan: %s\n", text.c_str()); }
+
+}  // namespace
+
+int run_program(const std::string& about, const AddCommands& add_commands, int argc, char** argv) {
+  return run_guarded<report>(
+      [&](int count, char** words) { return run_command(about, add_commands, count, words); }, argc,
+      argv);
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,33 @@
+"""Words that the command line does not know are named, with the nearest that it does."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CAPSTAN = Path(os.environ["CAPSTAN_BIN"]) / "capstan"
+
+MISTAKES = {
+    "far from any": (["nonsense"], 'there is no command "nonsense"', "choose one of: config, launch"),
+    "a typing mistake": (["lanuch"], 'there is no command "lanuch"', 'did you mean "launch"?'),
+    "of a command": (["config", "chek"], 'there is no command "chek"', 'did you mean "check"?'),
+    "a flag": (["train", "--max-stepz", "3"], '"--max-stepz" means nothing here', "did you mean --max-steps?"),
+    "no command": ([], "A subcommand is required", "capstan --help"),
+    "a value": (["train", "--max-steps", "many"], "many", "capstan train --help"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=lambda c: c.replace(" ", "_"))
+def test_an_unknown_word_is_named(case):
+    words, what, fix = MISTAKES[case]
+    done = subprocess.run([CAPSTAN, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert what in done.stderr and "fix:" in done.stderr and fix in done.stderr
+    assert "where: capstan" in done.stderr and done.stdout == ""
+
+
+def test_help_is_no_mistake():
+    for words in (["--help"], ["config", "--help"], ["train", "-h"]):
+        done = subprocess.run([CAPSTAN, *words], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and "Usage:" in done.stdout and done.stderr == ""
