@@ -110,6 +110,10 @@ bool Group::failed() const {
   return !state_->failure.empty();
 }
 
+void Group::check() const {
+  if (failed()) state_->refuse_if_failed(describe(OpKind::barrier, {}, "wait for the device"));
+}
+
 int Group::close() {
   std::vector<std::unique_ptr<InFlight>> dropped;
   {

@@ -86,6 +86,8 @@ class Group {
 
   // True after a CommError or an abort: only close() and the destructor make sense then.
   bool failed() const;
+  // Throws CommError where failed(): for whoever waits for a device instead of a PendingOp.
+  void check() const;
   // Waits for operations whose handles were dropped; afterwards the group takes no more. Returns
   // how many there were: each is a bug of the caller.
   int close();

@@ -30,7 +30,7 @@ GroupState::GroupState(c10::intrusive_ptr<c10d::Backend> backend_in, GroupOption
       rank(backend->getRank()),
       size(backend->getSize()) {
   if (own == nullptr && options.side_channel != nullptr) {
-    watch.emplace(options.side_channel, Watch::Place{rank, size},
+    watch.emplace(options.side_channel, Watch::Place{rank, size, options.timeout},
                   [this](const std::string& reason) { abort(reason); });
   }
 }
@@ -106,7 +106,10 @@ void GroupState::complete(InFlight& op) {
 void GroupState::wait_for_work(InFlight& op) {
   bool in_time = false;
   try {
-    in_time = op.work->wait(options.timeout);
+    // NCCL orders our stream behind the operation. With a timeout it would hold the host up
+    // instead, and all that could be enqueued meanwhile; there the watch sees to the timeout.
+    const bool by_stream = watch.has_value() && backend->getBackendName() == "nccl";
+    in_time = by_stream ? op.work->wait() : op.work->wait(options.timeout);
   } catch (const std::exception& error) {
     fail(op, reason_of(error));
   }

@@ -22,10 +22,10 @@ std::string fingerprint(const OpFacts& facts) {
 }  // namespace
 
 Watch::Watch(std::shared_ptr<SideChannel> channel, Place place,
-             std::function<void(const std::string&)> on_mismatch)
+             std::function<void(const std::string&)> on_failure)
     : channel_(std::move(channel)),
       place_(place),
-      on_mismatch_(std::move(on_mismatch)),
+      on_failure_(std::move(on_failure)),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 void Watch::add(const OpFacts& facts, c10::intrusive_ptr<c10d::Work> work) {
@@ -34,6 +34,7 @@ void Watch::add(const OpFacts& facts, c10::intrusive_ptr<c10d::Work> work) {
 }
 
 void Watch::run(const std::stop_token& stop) {
+  bool channel_lost = false;
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     wake_.wait_for(lock, stop, kLookEvery, [] { return false; });
@@ -47,12 +48,17 @@ void Watch::run(const std::stop_token& stop) {
     lock.unlock();
     std::string reason;
     try {
-      reason = compare(oldest);
+      if (!channel_lost) reason = compare(oldest);
     } catch (const std::exception&) {
-      return;  // the channel is lost, with the rank that kept it: the timeout remains
+      channel_lost = true;  // with the rank that kept it: the timeout remains
+    }
+    const std::chrono::duration<double> age = std::chrono::steady_clock::now() - oldest.issued;
+    if (reason.empty() && age > place_.timeout) {
+      reason = fmt::format("rank {}: {} did not finish within {:.1f} s", place_.rank,
+                           to_text(oldest.facts), age.count());
     }
     if (!reason.empty()) {
-      on_mismatch_(reason);
+      on_failure_(reason);
       return;
     }
     lock.lock();

@@ -27,10 +27,12 @@ class Watch {
   struct Place {
     int rank;
     int size;
+    std::chrono::milliseconds timeout;
   };
-  // Calls on_mismatch(reason) at most once, from its own thread.
+  // Calls on_failure(reason) at most once, from its own thread: a mismatch, or an operation that is
+  // in flight for longer than the timeout.
   Watch(std::shared_ptr<SideChannel> channel, Place place,
-        std::function<void(const std::string&)> on_mismatch);
+        std::function<void(const std::string&)> on_failure);
 
   // Collectives in the order of their issue.
   void add(const OpFacts& facts, c10::intrusive_ptr<c10d::Work> work);
@@ -49,7 +51,7 @@ class Watch {
 
   const std::shared_ptr<SideChannel> channel_;
   const Place place_;
-  const std::function<void(const std::string&)> on_mismatch_;
+  const std::function<void(const std::string&)> on_failure_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable_any wake_;

@@ -76,7 +76,8 @@ BackendKind choose_backend(const RankEnv& env, const Options& options, StartNccl
     return *options.backend;
   }
   const auto devices = static_cast<int>(device::list_devices().size());
-  if (start_nccl != nullptr && devices >= env.local_world_size && env.master_port != 0) {
+  const bool can_meet = env.master_port != 0 || env.world_size == 1;
+  if (start_nccl != nullptr && devices >= env.local_world_size && can_meet) {
     return BackendKind::nccl;
   }
   return env.world_size == 1 ? BackendKind::loopback : BackendKind::mpi;

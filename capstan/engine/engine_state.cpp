@@ -89,6 +89,7 @@ void EngineState::make_updater(const Parts& parts) {
     base_lrs_.push_back(options.optimizer->hyper.lr);
     for (const optim::Group& group : options.optimizer->groups) base_lrs_.push_back(group.hyper.lr);
   }
+  if (sharded->device().is_cuda()) gate_ = std::make_unique<GradGate>(*sharded);
   if (parts.schedule) {
     schedule_.emplace(parts.schedule);
   } else if (options.schedule.has_value()) {
@@ -135,13 +136,13 @@ StepReport EngineState::take_step() {
   const at::NoGradGuard no_grad;
   StepReport report{.boundary = true, .loss_scale = backward_scale_, .lr = learning_rates()};
   sharded->finish_gradients();
-  const bool look = options.precision.scales_loss() || options.precision.check_grad_overflow;
-  GradNorm norm;
-  if (look || options.gradient_clipping > 0) norm = measure_gradients(*sharded, {*workers_});
   ++progress.steps;
   progress.samples += options.batch.train_samples;
+  const bool look = options.precision.scales_loss() || options.precision.check_grad_overflow;
+  const GradNorm norm = check_and_apply(report, look);
   report.grad_norm = norm.sum_norm * gradient_factor();
   const bool overflowed = look && norm.non_finite.has_value();
+  report.applied = !overflowed;
   const precision::LossScaleState before = loss_scale;
   const auto next = precision::next_loss_scale(options.precision, before, overflowed);
   loss_scale = next.state;
@@ -152,23 +153,45 @@ StepReport EngineState::take_step() {
     if (precision::stops_run(next.event)) {
       throw ConfigError(precision::stop_error(next, report.non_finite));
     }
-  } else {
-    apply(report);
   }
   sharded->clear_gradients();
   return report;
 }
 
-void EngineState::apply(StepReport& report) {
+// On a GPU the update is enqueued behind the check and reads its outcome there; the host learns it
+// while the device is still at work.
+GradNorm EngineState::check_and_apply(const StepReport& report, bool look) {
+  if (!look && options.gradient_clipping <= 0) {
+    apply(report, gradient_factor());
+    return {};
+  }
+  GradNorm norm;
+  if (gate_ != nullptr) {
+    gate_->start(*sharded, {gradient_factor(), options.gradient_clipping, look});
+    if (updater_->takes_gate()) {
+      apply(report, gradient_factor(), gate_->gate());
+      return gate_->finish(*group_);
+    }
+    norm = gate_->finish(*group_);
+  } else {
+    norm = measure_gradients(*sharded, {*workers_});
+  }
+  if (look && norm.non_finite.has_value()) return norm;
   double factor = gradient_factor();
   if (options.gradient_clipping > 0) {
     // A little above the limit counts as at it, as users of the same key know it.
-    factor /= std::max(1.0, (report.grad_norm + 1e-6) / options.gradient_clipping);
+    const double grad_norm = norm.sum_norm * gradient_factor();
+    factor /= std::max(1.0, (grad_norm + 1e-6) / options.gradient_clipping);
   }
+  apply(report, factor);
+  return norm;
+}
+
+void EngineState::apply(const StepReport& report, double factor, const optim::StepGate* gate) {
   UpdateScalars scalars{.step = progress.applied(), .grad_factor = factor, .lr = report.lr};
+  scalars.gate = gate;
   if (schedule_.has_value()) scalars.momentum = schedule_->at(progress.applied() - 1, 0).momentum;
   updater_->update(*sharded, scalars);
-  report.applied = true;
 }
 
 std::vector<double> EngineState::learning_rates() const {

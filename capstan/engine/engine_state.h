@@ -10,7 +10,7 @@
 
 #include "capstan/comm/world.h"
 #include "capstan/engine/engine.h"
-#include "capstan/engine/grad_norm.h"
+#include "capstan/engine/grad_gate.h"
 #include "capstan/engine/run_log.h"
 #include "capstan/engine/updater.h"
 #include "capstan/optim/cpu/worker_pool.h"
@@ -47,7 +47,8 @@ class EngineState {
   void build();
   void make_updater(const Parts& parts);
   StepReport take_step();
-  void apply(StepReport& report);
+  GradNorm check_and_apply(const StepReport& report, bool look);
+  void apply(const StepReport& report, double factor, const optim::StepGate* gate = nullptr);
   template <typename Body>
   auto guarded(const char* phase, Body&& body);
 
@@ -62,6 +63,7 @@ class EngineState {
   std::unique_ptr<optim::WorkerPool> workers_;
   std::unique_ptr<shard::Hooks> hooks_;
   std::unique_ptr<Updater> updater_;
+  std::unique_ptr<GradGate> gate_;  // only where gradients are in GPU memory
   std::optional<schedule::Schedule> schedule_;
   std::vector<double> base_lrs_;  // by group
   std::optional<RunLog> log_;

@@ -17,17 +17,32 @@ namespace capstan::engine {
 namespace {
 
 void check_param(const std::string& name, const at::Tensor& param) {
-  if (param.is_floating_point() && param.scalar_type() != at::kDouble && param.is_cpu() &&
+  const bool reachable = param.is_cpu() || param.is_cuda();
+  if (param.is_floating_point() && param.scalar_type() != at::kDouble && reachable &&
       param.layout() == at::kStrided) {
     return;
   }
-  throw ConfigError({.what = fmt::format("a parameter of type {} on {}",
-                                         c10::toString(param.scalar_type()), param.device().str()),
-                     .where = name,
-                     .fix =
-                         "this build trains fp32, fp16 and bf16 parameters in CPU memory: convert "
-                         "the model with model->to(...), or make the tensor a buffer"});
+  throw ConfigError(
+      {.what = fmt::format("a parameter of type {} on {}", c10::toString(param.scalar_type()),
+                           param.device().str()),
+       .where = name,
+       .fix = "fp32, fp16 and bf16 parameters on a CPU or a CUDA device are trained: convert "
+              "the model with model->to(...), or make the tensor a buffer"});
 }
+
+void check_same_device(const shard::ModelView& view, std::size_t index) {
+  const c10::Device first = view.params.front().device();
+  const c10::Device here = view.params[index].device();
+  if (here == first) return;
+  throw ConfigError({.what = fmt::format("a parameter on {}, but '{}' is on {}", here.str(),
+                                         view.names.front(), first.str()),
+                     .where = view.names[index],
+                     .fix = "move the whole model to one device before the engine takes it"});
+}
+
+// GEMM kernels are chosen by the alignment of their operands: the same at every stage.
+constexpr std::int64_t kCpuAlignBytes = 64;
+constexpr std::int64_t kCudaAlignBytes = 512;
 
 }  // namespace
 
@@ -62,13 +77,16 @@ shard::Plan make_plan(const shard::ModelView& view, const Options& options, int 
   for (std::size_t i = 0; i < view.params.size(); ++i) {
     const at::Tensor& param = view.params[i];
     check_param(view.names[i], param);
+    check_same_device(view, i);
     params.push_back({.name = view.names[i],
                       .sizes = param.sizes().vec(),
                       .dtype = options.precision.params,
                       .trainable = param.requires_grad()});
   }
+  const bool on_cuda = !view.params.empty() && view.params.front().is_cuda();
   return shard::make_plan(std::move(params), view.boundaries,
                           {.world_size = ranks,
+                           .align_bytes = on_cuda ? kCudaAlignBytes : kCpuAlignBytes,
                            .persistence_threshold_elems = options.shard.persistence_threshold_elems,
                            .persistence_total_elems = options.shard.persistence_total_elems});
 }

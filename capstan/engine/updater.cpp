@@ -4,13 +4,14 @@
 #include <ATen/ops/from_blob.h>
 
 #include "capstan/engine/columns.h"
-#include "capstan/optim/lamb.h"
+#include "capstan/engine/grad_gate.h"
 
 namespace capstan::engine {
 
 KernelUpdater::KernelUpdater(const optim::Options& options, const shard::ShardedModel& model,
                              optim::WorkerPool& workers)
-    : kind_(options.kind),
+    : device_(model.device()),
+      kind_(options.kind),
       groups_(assign_groups(options, model.plan())),
       run_{workers},
       stretches_(model.plan().units.size()) {
@@ -73,14 +74,58 @@ void KernelUpdater::update(shard::ShardedModel& model, const UpdateScalars& scal
 void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScalars& scalars) {
   for (const int unit : model.step_order()) {
     const at::Tensor grads = model.owned_gradient(unit);
-    const shard::UnitStates& states = model.states(unit);
     for (const Stretch& stretch : stretches_[static_cast<std::size_t>(unit)]) {
-      optim::update(kind_, groups_.hyper[static_cast<std::size_t>(stretch.group)],
-                    scalars_of(scalars, stretch.group), span_of(states, grads, stretch.range),
-                    run_);
+      const optim::Span span = span_of(model.states(unit), grads, stretch.range);
+      const optim::StepScalars mine = scalars_of(scalars, stretch.group);
+      if (device_.is_cuda()) {
+        optim::update(kind_, hyper_of(stretch), mine, span,
+                      optim::CudaRun{current_stream(device_), scalars.gate});
+      } else {
+        optim::update(kind_, hyper_of(stretch), mine, span, run_);
+      }
     }
     model.publish(unit);
   }
+}
+
+std::vector<optim::LambSums> KernelUpdater::prepare_lamb(shard::ShardedModel& model, int unit,
+                                                         const UpdateScalars& scalars) {
+  if (device_.is_cuda()) return prepare_lamb_on_device(model, unit, scalars);
+  const at::Tensor grads = model.owned_gradient(unit);
+  std::vector<optim::LambSums> sums;
+  for (const Stretch& stretch : stretches_[static_cast<std::size_t>(unit)]) {
+    sums.push_back(optim::lamb_prepare(hyper_of(stretch), scalars_of(scalars, stretch.group),
+                                       span_of(model.states(unit), grads, stretch.range), run_));
+  }
+  return sums;
+}
+
+std::vector<optim::LambSums> KernelUpdater::prepare_lamb_on_device(shard::ShardedModel& model,
+                                                                   int unit,
+                                                                   const UpdateScalars& scalars) {
+  const at::Tensor grads = model.owned_gradient(unit);
+  const std::vector<Stretch>& stretches = stretches_[static_cast<std::size_t>(unit)];
+  const auto count = static_cast<std::int64_t>(stretches.size());
+  const auto options = at::TensorOptions(at::kDouble).device(device_);
+  const at::Tensor sums = at::empty({count, 2}, options);
+  // One scratch for all: on one stream they take turns.
+  const std::int64_t elems = model.states(unit).owned.range.size();
+  const at::Tensor blocks = at::empty({2 * optim::sum_block_count(elems)}, options);
+  auto* next = sums.mutable_data_ptr<double>();
+  for (const Stretch& stretch : stretches) {
+    optim::lamb_prepare(hyper_of(stretch), scalars_of(scalars, stretch.group),
+                        span_of(model.states(unit), grads, stretch.range),
+                        blocks.mutable_data_ptr<double>(), next,
+                        optim::CudaRun{current_stream(device_)});
+    next += 2;
+  }
+  const at::Tensor host = sums.cpu();
+  std::vector<optim::LambSums> result;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double* const pair = host.const_data_ptr<double>() + 2 * i;
+    result.push_back({.master_squares = pair[0], .update_squares = pair[1]});
+  }
+  return result;
 }
 
 // Sums of each parameter's pieces in rank order: the same bits whether one rank owns all pieces or
@@ -91,22 +136,20 @@ std::vector<double> KernelUpdater::lamb_slot_sums(shard::ShardedModel& model,
   const bool sharded = model.settings().policy.shards_optimizer();
   std::vector<double> mine(count, 0.0);
   for (const int unit : model.step_order()) {
-    const at::Tensor grads = model.owned_gradient(unit);
-    for (const Stretch& stretch : stretches_[static_cast<std::size_t>(unit)]) {
-      const optim::LambSums sums =
-          optim::lamb_prepare(groups_.hyper[static_cast<std::size_t>(stretch.group)],
-                              scalars_of(scalars, stretch.group),
-                              span_of(model.states(unit), grads, stretch.range), run_);
-      mine[2 * static_cast<std::size_t>(stretch.param)] += sums.master_squares;
-      mine[2 * static_cast<std::size_t>(stretch.param) + 1] += sums.update_squares;
+    const std::vector<optim::LambSums> sums = prepare_lamb(model, unit, scalars);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const auto param =
+          static_cast<std::size_t>(stretches_[static_cast<std::size_t>(unit)][i].param);
+      mine[2 * param] += sums[i].master_squares;
+      mine[2 * param + 1] += sums[i].update_squares;
     }
   }
   if (!sharded || model.group().size() == 1) return mine;
   const auto elems = static_cast<std::int64_t>(count);
-  const at::Tensor all = at::empty({elems * model.group().size()}, at::kDouble);
-  model.group()
-      .all_gather(all, at::from_blob(mine.data(), {elems}, at::kDouble), "slot norms")
-      .wait();
+  const at::Tensor sent = at::from_blob(mine.data(), {elems}, at::kDouble).to(device_);
+  at::Tensor all = at::empty({elems * model.group().size()}, sent.options());
+  model.group().all_gather(all, sent, "slot norms").wait();
+  all = all.cpu();
   std::vector<double> total(count, 0.0);
   for (int rank = 0; rank < model.group().size(); ++rank) {
     const double* const theirs = all.const_data_ptr<double>() + rank * elems;
@@ -119,12 +162,17 @@ void KernelUpdater::update_lamb(shard::ShardedModel& model, const UpdateScalars&
   const std::vector<double> sums = lamb_slot_sums(model, scalars);
   for (const int unit : model.step_order()) {
     for (const Stretch& stretch : stretches_[static_cast<std::size_t>(unit)]) {
-      const optim::HyperParams& hyper = groups_.hyper[static_cast<std::size_t>(stretch.group)];
+      const optim::HyperParams& hyper = hyper_of(stretch);
       const auto param = static_cast<std::size_t>(stretch.param);
       const double ratio = optim::lamb_trust_ratio(
           hyper, {.master_squares = sums[2 * param], .update_squares = sums[2 * param + 1]});
-      optim::lamb_apply(hyper, scalars_of(scalars, stretch.group), ratio,
-                        span_of(model.states(unit), {}, stretch.range), run_);
+      const optim::Span span = span_of(model.states(unit), {}, stretch.range);
+      const optim::StepScalars mine = scalars_of(scalars, stretch.group);
+      if (device_.is_cuda()) {
+        optim::lamb_apply(hyper, mine, ratio, span, optim::CudaRun{current_stream(device_)});
+      } else {
+        optim::lamb_apply(hyper, mine, ratio, span, run_);
+      }
     }
     model.publish(unit);
   }

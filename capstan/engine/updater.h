@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "capstan/engine/param_groups.h"
+#include "capstan/optim/cuda/update.h"
+#include "capstan/optim/lamb.h"
 #include "capstan/optim/update.h"
 #include "capstan/shard/sharded_model.h"
 
@@ -18,6 +20,8 @@ struct UpdateScalars {
   double grad_factor = 1;          // from the summed gradient to the one that is applied
   std::vector<double> lr;          // by parameter group
   std::optional<double> momentum;  // from a schedule that moves it
+  // On a GPU, where the updater takes one: decides on the device, and replaces grad_factor.
+  const optim::StepGate* gate = nullptr;
 };
 
 // Ranks: update() is collective.
@@ -25,6 +29,8 @@ class Updater {
  public:
   virtual ~Updater() = default;
   virtual void update(shard::ShardedModel& model, const UpdateScalars& scalars) = 0;
+  // True: update() may be called with a gate, before its outcome is known.
+  virtual bool takes_gate() const { return false; }
 };
 
 // With our own kernels. The model's states were made for `options.kind`.
@@ -35,6 +41,7 @@ class KernelUpdater final : public Updater {
                 optim::WorkerPool& workers);
 
   void update(shard::ShardedModel& model, const UpdateScalars& scalars) override;
+  bool takes_gate() const override { return device_.is_cuda() && kind_ != optim::Kind::lamb; }
 
  private:
   // Elements of a unit with one group: element-wise kernels run over neighbours and the padding
@@ -53,7 +60,16 @@ class KernelUpdater final : public Updater {
   void update_elements(shard::ShardedModel& model, const UpdateScalars& scalars);
   void update_lamb(shard::ShardedModel& model, const UpdateScalars& scalars);
   std::vector<double> lamb_slot_sums(shard::ShardedModel& model, const UpdateScalars& scalars);
+  // Of each stretch of a unit.
+  std::vector<optim::LambSums> prepare_lamb(shard::ShardedModel& model, int unit,
+                                            const UpdateScalars& scalars);
+  std::vector<optim::LambSums> prepare_lamb_on_device(shard::ShardedModel& model, int unit,
+                                                      const UpdateScalars& scalars);
+  const optim::HyperParams& hyper_of(const Stretch& stretch) const {
+    return groups_.hyper[static_cast<std::size_t>(stretch.group)];
+  }
 
+  c10::Device device_;
   optim::Kind kind_;
   ParamGroups groups_;
   optim::CpuRun run_;

@@ -45,6 +45,7 @@ class ShardedModel {
   const Plan& plan() const { return plan_; }
   const Settings& settings() const { return settings_; }
   comm::Group& group() const { return group_; }
+  c10::Device device() const { return pool_.device(); }
   store::Ledger& ledger() { return ledger_; }
   Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
   const UseTrace& trace() const { return gatherer_->trace(); }

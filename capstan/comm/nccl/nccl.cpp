@@ -60,7 +60,8 @@ class NcclProcess final : public Nccl {
       return nullptr;
     }
     auto options = c10d::ProcessGroupNCCL::Options::create();
-    options->timeout = timeout_;
+    // Its own watchdog ends the process; ours, which reports, comes first.
+    options->timeout = timeout_ + std::chrono::seconds(60);
     options->group_name = name;
     options->global_ranks_in_group.assign(world_ranks.begin(), world_ranks.end());
     auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
