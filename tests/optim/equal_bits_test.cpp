@@ -5,83 +5,24 @@
 
 #include "capstan/optim/lamb.h"
 #include "capstan/optim/update.h"
-#include "tests/optim/columns.h"
+#include "tests/optim/kernel_cases.h"
 
 namespace capstan::optim {
 namespace {
 
-struct Variant {
-  std::string label;
-  Kind kind;
-  HyperParams hyper;
-};
-
-std::vector<Variant> variants() {
-  return {{"adam", Kind::adam, {.weight_decay = 0.01}},
-          {"adam_plain", Kind::adam, {.bias_correction = false}},
-          {"adamw", Kind::adamw, {.weight_decay = 0.1}},
-          {"sgd", Kind::sgd, {.weight_decay = 0.01}},
-          {"sgd_momentum", Kind::sgd, {.momentum = 0.9, .dampening = 0.1}},
-          {"sgd_nesterov", Kind::sgd, {.weight_decay = 0.01, .momentum = 0.9, .nesterov = true}},
-          {"lion", Kind::lion, {.beta2 = 0.99, .weight_decay = 0.1}},
-          {"adagrad", Kind::adagrad, {.eps = 1e-10, .weight_decay = 0.01}},
-          {"lamb", Kind::lamb, {.weight_decay = 0.01}},
-          {"lamb_inside", Kind::lamb, {.eps_inside_sqrt = true}}};
-}
-
-struct Dtypes {
-  DType master, grad, state, param;
-};
-
-constexpr DType kAllDtypes[] = {DType::fp32, DType::bf16, DType::fp16};
-
-// Everything a step of one kind writes, as bits.
-using Outcome = std::vector<std::vector<std::uint32_t>>;
-
-struct Case {
-  Variant variant;
-  Dtypes dtypes;
-  std::int64_t elems;
-  int offset;
-  bool awkward;
-};
-
-// Two steps, the second of which finds the states of the first.
 Outcome run_case(const Case& c, Simd simd, int threads) {
-  const auto values = [&](unsigned seed) {
-    return c.awkward ? awkward_values(c.elems, seed) : normal_values(c.elems, seed);
-  };
-  TestColumn master(c.dtypes.master, values(1), c.offset);
-  TestColumn grad(c.dtypes.grad, values(2), c.offset);
-  TestColumn first(c.dtypes.state, values(3), c.offset);
-  TestColumn second(c.dtypes.state, magnitudes(values(4)), c.offset);
-  TestColumn param(c.dtypes.param, values(5), c.offset);
-  const bool sum_only = c.variant.kind == Kind::adagrad;
-  const Span span = {.master = master.column(),
-                     .grad = grad.view(),
-                     .states = {sum_only ? second.column() : first.column(), second.column()},
-                     .param = param.column(),
-                     .elems = c.elems};
   WorkerPool pool(threads);
   const CpuRun run = {.pool = pool, .simd = simd};
-  Outcome outcome;
-  for (const std::int64_t step : {1, 7}) {
-    const StepScalars scalars = {.lr = 1e-2, .step = step, .grad_factor = 0.125};
-    if (c.variant.kind == Kind::lamb) {
-      const LambSums sums = lamb_prepare(c.variant.hyper, scalars, span, run);
-      const double ratio = lamb_trust_ratio(c.variant.hyper, sums);
-      outcome.push_back({std::bit_cast<std::uint32_t>(static_cast<float>(
-          std::isnan(ratio) ? std::numeric_limits<double>::quiet_NaN() : ratio))});
-      lamb_apply(c.variant.hyper, scalars, ratio, span, run);
-    } else {
+  return run_case(c, [&](const Case& c, const StepScalars& scalars, const Span& span) {
+    if (c.variant.kind != Kind::lamb) {
       update(c.variant.kind, c.variant.hyper, scalars, span, run);
+      return 1.0;
     }
-  }
-  for (TestColumn* column : {&master, &first, &second, &param}) {
-    EXPECT_TRUE(column->neighbours_untouched()) << c.variant.label << " elems=" << c.elems;
-    outcome.push_back(column->bits());
-  }
-  return outcome;
+    const double ratio =
+        lamb_trust_ratio(c.variant.hyper, lamb_prepare(c.variant.hyper, scalars, span, run));
+    lamb_apply(c.variant.hyper, scalars, ratio, span, run);
+    return ratio;
+  });
 }
 
 class EqualBits : public testing::TestWithParam<Simd> {
@@ -91,10 +32,7 @@ class EqualBits : public testing::TestWithParam<Simd> {
   }
 
   void expect_equal(const Case& c) {
-    EXPECT_EQ(run_case(c, GetParam(), 1), run_case(c, Simd::scalar, 1))
-        << c.variant.label << " elems=" << c.elems << " offset=" << c.offset
-        << " grad=" << name(c.dtypes.grad) << " state=" << name(c.dtypes.state)
-        << " master=" << name(c.dtypes.master) << " param=" << name(c.dtypes.param);
+    EXPECT_EQ(run_case(c, GetParam(), 1), run_case(c, Simd::scalar, 1)) << text_of(c);
   }
 };
 

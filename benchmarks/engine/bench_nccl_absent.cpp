@@ -1,0 +1,7 @@
+#include "benchmarks/engine/bench_nccl.h"
+
+namespace capstan {
+
+comm::StartNccl bench_nccl() { return nullptr; }
+
+}  // namespace capstan

@@ -1,0 +1,187 @@
+// One rank of the promises on a GPU: over NCCL alone on its card, over MPI when several share one.
+// Prints a line for every cell whose stages agree and ends with 1 at the first that does not.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "capstan/base/error.h"
+#include "capstan/comm/nccl/nccl.h"
+#include "capstan/comm/world.h"
+#include "capstan/engine/engine.h"
+#include "capstan/shard/memory.h"
+#include "capstan/shard/torch_dtype.h"
+#include "tests/engine/small_model.h"
+#include "tests/support/delayed_backend.h"
+
+namespace capstan::engine {
+namespace {
+
+constexpr int kWidth = 24;
+constexpr int kBlocks = 4;
+constexpr int kClasses = 7;
+constexpr int kSteps = 4;
+constexpr std::int64_t kMaxDelayCycles = 400'000;  // a fifth of a millisecond
+
+struct Cell {
+  DType dtype = DType::fp32;
+  int backwards = 1;
+  bool clip = false;
+  optim::Kind kind = optim::Kind::adamw;
+  bool overflow = false;
+};
+
+struct Result {
+  std::vector<float> losses;
+  std::vector<double> norms;
+  std::vector<at::Tensor> params;
+  std::int64_t skipped = 0;
+
+  bool operator==(const Result& other) const {
+    if (losses != other.losses || norms != other.norms || skipped != other.skipped) return false;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      if (!params[i].equal(other.params[i])) return false;
+    }
+    return true;
+  }
+};
+
+Options options_of(const Cell& cell, int stage) {
+  Options options;
+  options.batch.accumulation_steps = cell.backwards;
+  options.gradient_clipping = cell.clip ? 0.05 : 0;
+  options.optimizer = optim::Options{.kind = cell.kind,
+                                     .hyper = {.lr = 1e-2, .weight_decay = 0.01, .momentum = 0.9}};
+  options.precision.params = cell.dtype;
+  options.precision.loss_scale.initial_scale_power = cell.overflow ? 24 : 8;
+  options.precision.loss_scale.hysteresis = 1;
+  options.shard.stage = stage;
+  options.shard.reduce_schedule = shard::ReduceSchedule::per_backward;
+  options.shard.persistence_threshold_elems = 30;
+  options.shard.max_reuse_bytes = 0;
+  return options;
+}
+
+Result train(const Cell& cell, int stage, comm::Group& group, c10::Device device) {
+  test::SmallModel model(kWidth, kBlocks, kClasses);
+  test::fill(*model, 11);
+  model->to(device);
+  Engine engine(model, options_of(cell, stage), {.group = &group});
+  Result result;
+  for (int step = 0; step < kSteps * cell.backwards; ++step) {
+    const auto seed = static_cast<std::uint64_t>(1000 + step * 10 + group.rank());
+    test::Batch batch = test::make_batch(16, kWidth, kClasses, seed);
+    batch = {batch.inputs.to(device), batch.targets.to(device)};
+    const at::Tensor loss = test::loss_of(model, batch, shard::torch_dtype(cell.dtype));
+    result.losses.push_back(loss.item<float>());
+    engine.backward(loss);
+    const StepReport report = engine.step();
+    if (report.boundary) result.norms.push_back(report.applied ? report.grad_norm : -1);
+  }
+  for (const shard::ParamSpec& param : engine.sharded().plan().params) {
+    result.params.push_back(engine.master(param.name).cpu());
+  }
+  result.skipped = engine.progress().skipped;
+  return result;
+}
+
+std::string text_of(const Cell& cell) {
+  return fmt::format("{} {} backwards{}{} {}", name(cell.dtype), cell.backwards,
+                     cell.clip ? " clip" : "", cell.overflow ? " overflow" : "",
+                     optim::name(cell.kind));
+}
+
+std::vector<Cell> cells() {
+  std::vector<Cell> all;
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const int backwards : {1, 3}) {
+      for (const bool clip : {false, true}) all.push_back({dtype, backwards, clip});
+    }
+  }
+  using optim::Kind;
+  for (const Kind kind : {Kind::adam, Kind::sgd, Kind::lion, Kind::adagrad, Kind::lamb}) {
+    all.push_back({.dtype = DType::bf16, .clip = true, .kind = kind});
+  }
+  all.push_back({.dtype = DType::fp16, .clip = true, .overflow = true});
+  return all;
+}
+
+// Every stage, then every stage again with late streams, against stage 0.
+bool stages_agree(const Cell& cell, comm::Group& group, c10::Device device) {
+  const Result reference = train(cell, 0, group, device);
+  if (cell.overflow && reference.skipped == 0) {
+    fmt::print(stderr, "{}: nothing overflowed\n", text_of(cell));
+    return false;
+  }
+  for (const bool late : {false, true}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      if (stage == 0 && !late) continue;
+      comm::Group delayed(
+          test::delay_streams(c10::intrusive_ptr<c10d::Backend>::reclaim_copy(&group.backend()),
+                              kMaxDelayCycles, static_cast<std::uint64_t>(stage + 1)));
+      if (train(cell, stage, late ? delayed : group, device) == reference) continue;
+      fmt::print(stderr, "rank {}: {}: stage {}{} differs from stage 0\n", group.rank(),
+                 text_of(cell), stage, late ? " with late streams" : "");
+      return false;
+    }
+  }
+  if (group.rank() == 0) fmt::print("agree: {}\n", text_of(cell));
+  return true;
+}
+
+// The bytes that the engine keeps between steps are what the layout says, up to the allocator's
+// rounding of each block.
+bool memory_is_as_forecast(comm::Group& group, c10::Device device) {
+  constexpr std::int64_t kRounding = 512;
+  c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());
+  const auto now = [&] {
+    const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return allocator->getDeviceStats(device.index()).allocated_bytes[all].current;
+  };
+  for (const int stage : {0, 1, 2, 3}) {
+    test::SmallModel model(512, 8, kClasses);
+    test::fill(*model, 11);
+    const std::int64_t before = now();
+    model->to(device);
+    Engine engine(model, options_of({.dtype = DType::bf16}, stage), {.group = &group});
+    const std::int64_t taken = now() - before;
+    const std::int64_t blocks = 8 * static_cast<std::int64_t>(engine.sharded().plan().units.size());
+    const std::int64_t ledger = engine.ledger().now().total();
+    // The tables of the gradient check: a few hundred bytes per parameter and sum.
+    constexpr std::int64_t kTables = 1 << 20;
+    if (taken < ledger || taken > ledger + blocks * kRounding + kTables) {
+      fmt::print(stderr, "stage {}: {} bytes are allocated, the ledger says {}\n", stage, taken,
+                 ledger);
+      return false;
+    }
+    if (group.rank() == 0) fmt::print("memory: stage {}: {} of {}\n", stage, ledger, taken);
+  }
+  return true;
+}
+
+int run(int, char**) {
+  const RankEnv env = read_rank_env(process_env());
+  const c10::Device device(c10::kCUDA, 0);
+  c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  const auto kind = env.world_size == 1 ? comm::BackendKind::nccl : comm::BackendKind::mpi;
+  const auto world = comm::make_world(env, {.backend = kind}, comm::start_nccl);
+  bool good = memory_is_as_forecast(world->group(), device);
+  for (const Cell& cell : cells()) good = good && stages_agree(cell, world->group(), device);
+  world->close();
+  return good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace capstan::engine
+
+int main(int argc, char** argv) {
+  return capstan::run_guarded(capstan::engine::run, argc, argv, [](const std::string& text) {
+    fmt::print(stderr, "cuda_ranks: {}\n", text);
+  });
+}
