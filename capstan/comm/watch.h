@@ -27,7 +27,7 @@ class Watch {
   struct Place {
     int rank;
     int size;
-    std::chrono::milliseconds timeout;
+    std::chrono::milliseconds timeout{600'000};
   };
   // Calls on_failure(reason) at most once, from its own thread: a mismatch, or an operation that is
   // in flight for longer than the timeout.

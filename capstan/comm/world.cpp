@@ -23,7 +23,8 @@ class Connection {
   virtual c10::intrusive_ptr<c10d::Backend> make_backend(const std::vector<int>& ranks,
                                                          const std::string& name) = 0;
   virtual std::shared_ptr<SideChannel> make_side_channel(const std::string&) { return nullptr; }
-  virtual void close() {}
+  // healthy: nothing failed, so the peers are there to say goodbye to.
+  virtual void close(bool /*healthy*/) {}
 };
 
 class Alone final : public Connection {
@@ -50,7 +51,7 @@ class OverMpi final : public Connection {
                                                  const std::string& name) override {
     return mpi_->make_backend(ranks, name);
   }
-  void close() override { mpi_->finalize(); }
+  void close(bool /*healthy*/) override { mpi_->finalize(); }
 
  private:
   const std::shared_ptr<Mpi> mpi_;
@@ -61,14 +62,22 @@ class OverNccl final : public Connection {
   explicit OverNccl(std::unique_ptr<Nccl> nccl) : nccl_(std::move(nccl)) {}
   c10::intrusive_ptr<c10d::Backend> make_backend(const std::vector<int>& ranks,
                                                  const std::string& name) override {
-    return nccl_->make_backend(ranks, name);
+    const auto backend = nccl_->make_backend(ranks, name);
+    if (backend) backends_.push_back(backend);
+    return backend;
   }
   std::shared_ptr<SideChannel> make_side_channel(const std::string& name) override {
     return nccl_->make_side_channel(name);
   }
 
+  void close(bool healthy) override {
+    if (!healthy) return;
+    for (const auto& backend : backends_) backend->shutdown();
+  }
+
  private:
   const std::unique_ptr<Nccl> nccl_;
+  std::vector<c10::intrusive_ptr<c10d::Backend>> backends_;
 };
 
 BackendKind choose_backend(const RankEnv& env, const Options& options, StartNccl start_nccl) {
@@ -136,11 +145,12 @@ class ConnectedWorld final : public World {
   }
 
   void close() override {
-    if (!group_->failed()) {
+    const bool healthy = !group_->failed();
+    if (healthy) {
       group_->barrier("close").wait();
       group_->close();
     }
-    connection_->close();
+    connection_->close(healthy);
   }
 
  private:

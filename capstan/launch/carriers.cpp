@@ -155,6 +155,9 @@ Process mpirun_process(const Options& options, const Machine& machine, const Poo
     for (const auto& [name, value] : options.extra_env) env[name] = value;
     for (const auto& [name, value] : env) append(process.argv, {"-x", name});
     append(process.argv, {"-x", "CAPSTAN_LINK", "-x", "CAPSTAN_LINK_TOKEN"});
+  } else {
+    // Open MPI wants to see a remote shell even where all ranks are here; containers have no ssh.
+    append(process.argv, {"--mca", "plm_rsh_agent", "sh"});
   }
   append(process.argv, options.launcher_args);
   append(process.argv, agent_command(options, machine, pool, call, /*node_rank=*/-1));

@@ -2,6 +2,7 @@
 // through a side channel.
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -122,6 +123,18 @@ TEST(Watch, IsSilentAboutSlowOperationsThatMatch) {
   }
   std::this_thread::sleep_for(2500ms);
   EXPECT_EQ(alarms, 0);
+}
+
+TEST(Watch, TellsWhenAnOperationTakesLongerThanTheTimeout) {
+  std::promise<std::string> told;
+  Watch watch(make_store_channel(c10::make_intrusive<c10d::HashStore>(), "group."),
+              Watch::Place{.rank = 0, .size = 2, .timeout = 1200ms},
+              [&](const std::string& reason) { told.set_value(reason); });
+  watch.add({.kind = OpKind::all_gather, .elems = 10},
+            c10::make_intrusive<OpWork>(0, c10d::OpType::UNKNOWN));
+  auto reason = told.get_future();
+  ASSERT_EQ(reason.wait_for(30s), std::future_status::ready);
+  EXPECT_THAT(reason.get(), HasSubstr("rank 0: all_gather of 10 uint8 did not finish within"));
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ std::string programs_folder() {
 Outcome run_under_mpi(int ranks, const std::string& arguments, const std::string& flags = "") {
   const std::string command =
       "timeout -k 5 240 mpirun --allow-run-as-root --oversubscribe --enable-recovery "
-      "--bind-to none " +
+      "--bind-to none --mca plm_rsh_agent sh " +
       flags + " -np " + std::to_string(ranks) + " " + programs_folder() + "/comm_ranks " +
       arguments + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");

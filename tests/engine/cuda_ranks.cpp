@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/Context.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -139,6 +140,7 @@ bool stages_agree(const Cell& cell, comm::Group& group, c10::Device device) {
 bool memory_is_as_forecast(comm::Group& group, c10::Device device) {
   constexpr std::int64_t kRounding = 512;
   c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());
+  const at::Tensor first = at::zeros({1}, device);  // there are no figures before the first use
   const auto now = [&] {
     const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     return allocator->getDeviceStats(device.index()).allocated_bytes[all].current;

@@ -103,6 +103,15 @@ TEST(Plan, RefusesMoreRanksThanGpusUnlessTheyMayShare) {
   EXPECT_EQ(make_plan(options, machine).world_size(), 2);
 }
 
+TEST(Plan, NeedsNoSshForRanksOfThisMachineUnderMpirun) {
+  Options options = native();
+  options.ranks_per_host = 2;
+  options.launcher = Launcher::mpi;
+  const Machine machine = plain_machine();
+  if (find_program("mpirun", machine.env).empty()) GTEST_SKIP() << "there is no mpirun here";
+  EXPECT_THAT(make_plan(options, machine).processes[0].argv, testing::Contains("plm_rsh_agent"));
+}
+
 TEST(Plan, PassesLocalRankToPythonOnlyAndWhereUpstreamDoes) {
   Options options = native({"json.tool", "--sort"});
   options.program.python = true;

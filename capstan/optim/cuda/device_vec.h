@@ -48,10 +48,19 @@ __device__ inline std::uint32_t to_bf16(float x) {
 }
 __device__ inline std::uint32_t to_fp16(float x) { return __half_as_ushort(__float2half_rn(x)); }
 
+template <DType kDtype>
+__device__ float load_as(const void* data, std::int64_t at) {
+  if constexpr (kDtype == DType::fp32) {
+    return static_cast<const float*>(data)[at];
+  } else {
+    const std::uint32_t bits = static_cast<const std::uint16_t*>(data)[at];
+    return kDtype == DType::bf16 ? from_bf16(bits) : from_fp16(bits);
+  }
+}
+
 __device__ inline float load_one(const void* data, DType dtype, std::int64_t at) {
-  if (dtype == DType::fp32) return static_cast<const float*>(data)[at];
-  const std::uint32_t bits = static_cast<const std::uint16_t*>(data)[at];
-  return dtype == DType::bf16 ? from_bf16(bits) : from_fp16(bits);
+  if (dtype == DType::fp32) return load_as<DType::fp32>(data, at);
+  return dtype == DType::bf16 ? load_as<DType::bf16>(data, at) : load_as<DType::fp16>(data, at);
 }
 
 __device__ inline void store_one(float x, void* data, DType dtype, std::int64_t at) {

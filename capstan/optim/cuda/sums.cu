@@ -21,25 +21,32 @@ __device__ double join_lanes(double sum) {
 
 __device__ double square(float x) { return __dmul_rn(x, x); }
 
-// Of elements [begin, end) whose full rows of kSumLanes are added in order, then the last row.
-template <typename Squares>
-__device__ void for_rows(std::int64_t begin, std::int64_t end, int lane, const Squares& add) {
-  for (std::int64_t i = begin + lane; i < end; i += kSumLanes) add(i);
-}
-
-__device__ double block_squares(ConstColumn column, std::int64_t begin, std::int64_t end, int lane) {
+template <DType kDtype>
+__device__ double block_squares(const void* data, std::int64_t begin, std::int64_t end, int lane) {
   constexpr int kAhead = 16;  // loads in flight per thread: the sum itself is one long chain
   double sum = 0;
   std::int64_t i = begin + lane;
   for (; i + (kAhead - 1) * kSumLanes < end; i += kAhead * kSumLanes) {
     float x[kAhead];
-    for (int k = 0; k < kAhead; ++k) x[k] = load_one(column.data, column.dtype, i + k * kSumLanes);
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) x[k] = load_as<kDtype>(data, i + k * kSumLanes);
+#pragma unroll
     for (int k = 0; k < kAhead; ++k) sum = __dadd_rn(sum, square(x[k]));
   }
-  for_rows(i - lane, end, lane, [&](std::int64_t at) {
-    sum = __dadd_rn(sum, square(load_one(column.data, column.dtype, at)));
-  });
+  for (; i < end; i += kSumLanes) sum = __dadd_rn(sum, square(load_as<kDtype>(data, i)));
   return join_lanes(sum);
+}
+
+__device__ double block_squares(ConstColumn column, std::int64_t begin, std::int64_t end, int lane) {
+  switch (column.dtype) {
+    case DType::bf16:
+      return block_squares<DType::bf16>(column.data, begin, end, lane);
+    case DType::fp16:
+      return block_squares<DType::fp16>(column.data, begin, end, lane);
+    case DType::fp32:
+      break;
+  }
+  return block_squares<DType::fp32>(column.data, begin, end, lane);
 }
 
 __device__ std::int64_t warp_of_grid() {
@@ -131,7 +138,8 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kSumLanes)
   const int lane = static_cast<int>(threadIdx.x % kSumLanes);
   double master = 0;
   double update = 0;
-  for_rows(begin, min(span.elems, begin + kSumBlockElems), lane, [&](std::int64_t i) {
+  const std::int64_t end = min(span.elems, begin + kSumBlockElems);
+  for (std::int64_t i = begin + lane; i < end; i += kSumLanes) {
     Lanes<DeviceVec> x;
     x.grad.value = load_one(span.grad.data, span.grad.dtype, i);
     x.master.value = load_one(span.master.data, span.master.dtype, i);
@@ -145,7 +153,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kSumLanes)
     }
     master = __dadd_rn(master, square(x.master.value));
     update = __dadd_rn(update, square(lamb_direction(c, x).value));
-  });
+  }
   master = join_lanes(master);
   update = join_lanes(update);
   if (lane == 0) {
