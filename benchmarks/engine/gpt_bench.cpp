@@ -21,6 +21,7 @@
 
 #include "benchmarks/engine/bench_nccl.h"
 #include "capstan/base/error.h"
+#include "capstan/base/guard.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/engine.h"
 #include "capstan/models/gpt.h"
@@ -172,9 +173,8 @@ int run(int argc, char** argv) {
   return 0;
 }
 
+void report(const std::string& text) { fmt::print(stderr, "gpt_bench: {}\n", text); }
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  return run_guarded(run, argc, argv,
-                     [](const std::string& text) { fmt::print(stderr, "gpt_bench: {}\n", text); });
-}
+int main(int argc, char** argv) { return run_guarded<report>(run, argc, argv); }

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/guard.h"
 #include "capstan/optim/cuda/update.h"
 
 namespace {
@@ -39,8 +40,8 @@ int run(int argc, char** argv) {
     fmt::print("cuda_adam_bench: no GPU here, nothing measured\n");
     return 0;
   }
-  const std::int64_t elems = (argc > 1 ? std::atol(argv[1]) : 400) * 1'000'000;
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 20;
+  const std::int64_t elems = (argc > 1 ? std::stol(argv[1]) : 400) * 1'000'000;
+  const int rounds = argc > 2 ? std::stoi(argv[2]) : 20;
   const auto on_gpu = [](at::ScalarType dtype) { return at::TensorOptions(dtype).device(kGpu); };
   const auto random = [&](at::ScalarType dtype) {
     return at::randn({elems}, on_gpu(at::kFloat)).mul_(0.01).to(dtype);
@@ -90,10 +91,8 @@ int run(int argc, char** argv) {
   return 0;
 }
 
+void report(const std::string& text) { fmt::print(stderr, "cuda_adam_bench: {}\n", text); }
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  return run_guarded(run, argc, argv, [](const std::string& text) {
-    fmt::print(stderr, "cuda_adam_bench: {}\n", text);
-  });
-}
+int main(int argc, char** argv) { return run_guarded<report>(run, argc, argv); }

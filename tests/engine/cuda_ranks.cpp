@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "capstan/base/error.h"
+#include "capstan/base/guard.h"
 #include "capstan/comm/nccl/nccl.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/engine.h"
@@ -179,11 +180,11 @@ int run(int, char**) {
   return good ? 0 : 1;
 }
 
+void report(const std::string& text) { fmt::print(stderr, "cuda_ranks: {}\n", text); }
+
 }  // namespace
 }  // namespace capstan::engine
 
 int main(int argc, char** argv) {
-  return capstan::run_guarded(capstan::engine::run, argc, argv, [](const std::string& text) {
-    fmt::print(stderr, "cuda_ranks: {}\n", text);
-  });
+  return capstan::run_guarded<capstan::engine::report>(capstan::engine::run, argc, argv);
 }
