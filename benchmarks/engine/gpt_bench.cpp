@@ -20,7 +20,6 @@
 #include <CLI/CLI.hpp>
 
 #include "benchmarks/engine/bench_nccl.h"
-#include "capstan/base/error.h"
 #include "capstan/base/guard.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/engine.h"

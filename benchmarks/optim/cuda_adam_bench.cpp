@@ -12,7 +12,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/core.h>
 
-#include "capstan/base/error.h"
 #include "capstan/base/guard.h"
 #include "capstan/optim/cuda/update.h"
 
@@ -40,8 +39,8 @@ int run(int argc, char** argv) {
     fmt::print("cuda_adam_bench: no GPU here, nothing measured\n");
     return 0;
   }
-  const std::int64_t elems = (argc > 1 ? std::stol(argv[1]) : 400) * 1'000'000;
-  const int rounds = argc > 2 ? std::stoi(argv[2]) : 20;
+  const std::int64_t elems = (argc > 1 ? std::atol(argv[1]) : 400) * 1'000'000;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 20;
   const auto on_gpu = [](at::ScalarType dtype) { return at::TensorOptions(dtype).device(kGpu); };
   const auto random = [&](at::ScalarType dtype) {
     return at::randn({elems}, on_gpu(at::kFloat)).mul_(0.01).to(dtype);

@@ -1,5 +1,7 @@
 #include "capstan/comm/group_state.h"
 
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 namespace capstan::comm {
@@ -15,6 +17,15 @@ std::string reason_of(const std::exception& error) {
     return torch->what_without_backtrace();
   }
   return error.what();
+}
+
+// Past all that this thread has enqueued up to now.
+c10::Event event_of_stream(const std::vector<at::Tensor>& buffers) {
+  const c10::Device device = buffers.empty() ? c10::Device(c10::kCUDA) : buffers.front().device();
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  c10::Event event(device.type());
+  event.record(guard.getStream(device.has_index() ? device : guard.getDevice()));
+  return event;
 }
 
 constexpr const char* kFix =
@@ -57,7 +68,7 @@ PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
   }
   const bool to_peer = held->facts.kind == OpKind::send || held->facts.kind == OpKind::recv;
   if (watch && !to_peer) {
-    watch->add(held->facts, held->work);
+    held->watched_as = watch->add(held->facts, held->work);
   }
   if (held->second) {
     unfinished_chain = held.get();
@@ -108,8 +119,9 @@ void GroupState::wait_for_work(InFlight& op) {
   try {
     // NCCL orders our stream behind the operation. With a timeout it would hold the host up
     // instead, and all that could be enqueued meanwhile; there the watch sees to the timeout.
-    const bool by_stream = watch.has_value() && backend->getBackendName() == "nccl";
+    const bool by_stream = op.watched_as > 0 && backend->getBackendName() == "nccl";
     in_time = by_stream ? op.work->wait() : op.work->wait(options.timeout);
+    if (by_stream) watch->follow(op.watched_as, event_of_stream(op.buffers));
   } catch (const std::exception& error) {
     fail(op, reason_of(error));
   }

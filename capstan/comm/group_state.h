@@ -25,6 +25,7 @@ struct InFlight {
   std::shared_ptr<GroupState> group;
   OpFacts facts;
   std::int64_t number = 0;
+  std::int64_t watched_as = 0;  // the watch's number; 0: it does not watch this one
   FlightRecorder::Clock::time_point issued;
   WorkPtr work;                     // the part in flight
   std::vector<at::Tensor> buffers;  // alive until the operation is done

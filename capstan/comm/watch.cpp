@@ -28,9 +28,19 @@ Watch::Watch(std::shared_ptr<SideChannel> channel, Place place,
       on_failure_(std::move(on_failure)),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
-void Watch::add(const OpFacts& facts, c10::intrusive_ptr<c10d::Work> work) {
+std::int64_t Watch::add(const OpFacts& facts, c10::intrusive_ptr<c10d::Work> work) {
   const std::lock_guard lock(mutex_);
   watched_.push_back({++last_number_, facts, std::move(work), std::chrono::steady_clock::now()});
+  return last_number_;
+}
+
+void Watch::follow(std::int64_t number, c10::Event done) {
+  auto event = std::make_shared<c10::Event>(std::move(done));
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(watched_, number, &Watched::number);
+  if (found == watched_.end()) return;
+  found->done = std::move(event);
+  found->work.reset();
 }
 
 void Watch::run(const std::stop_token& stop) {
@@ -38,7 +48,7 @@ void Watch::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     wake_.wait_for(lock, stop, kLookEvery, [] { return false; });
-    std::erase_if(watched_, [](Watched& op) { return op.work->isCompleted(); });
+    std::erase_if(watched_, [](const Watched& op) { return op.completed(); });
     if (watched_.empty() ||
         std::chrono::steady_clock::now() - watched_.front().issued < kLongInFlight) {
       continue;

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include <c10/core/Event.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "capstan/comm/op.h"
@@ -34,16 +35,21 @@ class Watch {
   Watch(std::shared_ptr<SideChannel> channel, Place place,
         std::function<void(const std::string&)> on_failure);
 
-  // Collectives in the order of their issue.
-  void add(const OpFacts& facts, c10::intrusive_ptr<c10d::Work> work);
+  // Collectives in the order of their issue. Gives the number of the operation.
+  std::int64_t add(const OpFacts& facts, c10::intrusive_ptr<c10d::Work> work);
+  // From here on `done` tells when it has ended: a work would hold its tensors until we look.
+  void follow(std::int64_t number, c10::Event done);
 
  private:
   struct Watched {
     std::int64_t number;
     OpFacts facts;
-    c10::intrusive_ptr<c10d::Work> work;
+    c10::intrusive_ptr<c10d::Work> work;  // null once there is an event
     std::chrono::steady_clock::time_point issued;
     bool posted = false;
+    std::shared_ptr<c10::Event> done = nullptr;
+
+    bool completed() const { return done != nullptr ? done->query() : work->isCompleted(); }
   };
   void run(const std::stop_token& stop);
   // The reason when `op` does not match a peer's; empty when nothing speaks against it.

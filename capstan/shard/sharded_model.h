@@ -46,6 +46,8 @@ class ShardedModel {
   const Settings& settings() const { return settings_; }
   comm::Group& group() const { return group_; }
   c10::Device device() const { return pool_.device(); }
+  // Memory kept beyond what the ledger counts, for the next gather or gradient.
+  std::int64_t idle_bytes() const { return pool_.idle_bytes(); }
   store::Ledger& ledger() { return ledger_; }
   Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
   const UseTrace& trace() const { return gatherer_->trace(); }

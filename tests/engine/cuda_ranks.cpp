@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "capstan/base/error.h"
 #include "capstan/base/guard.h"
 #include "capstan/comm/nccl/nccl.h"
 #include "capstan/comm/world.h"
@@ -152,7 +151,7 @@ bool memory_is_as_forecast(comm::Group& group, c10::Device device) {
     const std::int64_t before = now();
     model->to(device);
     Engine engine(model, options_of({.dtype = DType::bf16}, stage), {.group = &group});
-    const std::int64_t taken = now() - before;
+    const std::int64_t taken = now() - before - engine.sharded().idle_bytes();
     const std::int64_t blocks = 8 * static_cast<std::int64_t>(engine.sharded().plan().units.size());
     const std::int64_t ledger = engine.ledger().now().total();
     // The tables of the gradient check: a few hundred bytes per parameter and sum.
@@ -186,5 +185,6 @@ void report(const std::string& text) { fmt::print(stderr, "cuda_ranks: {}\n", te
 }  // namespace capstan::engine
 
 int main(int argc, char** argv) {
-  return capstan::run_guarded<capstan::engine::report>(capstan::engine::run, argc, argv);
+  using namespace capstan;
+  return run_guarded<engine::report>(engine::run, argc, argv);
 }
