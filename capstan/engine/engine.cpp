@@ -10,8 +10,13 @@
 namespace capstan::engine {
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> model, Options options, Parts parts)
-    : state_(
-          std::make_unique<EngineState>(std::move(model), std::move(options), std::move(parts))) {}
+    : model_(std::move(model)),
+      state_(std::make_unique<EngineState>(
+          [this](const Options& checked) { return shard::view_model(*model_, checked.shard); },
+          std::move(options), std::move(parts))) {}
+Engine::Engine(shard::ModelView model, Options options, Parts parts)
+    : state_(std::make_unique<EngineState>([&model](const Options&) { return model; },
+                                           std::move(options), std::move(parts))) {}
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
@@ -20,7 +25,22 @@ void Engine::backward(const at::Tensor& loss, BackwardOptions options) {
   state_->backward(loss, options);
 }
 
-StepReport Engine::step() { return state_->step(); }
+StepReport Engine::step(std::optional<bool> boundary) { return state_->step(boundary); }
+
+void Engine::clear_gradients() { state_->sharded->clear_gradients(); }
+
+void Engine::change_no_sync(int by) { state_->change_no_sync(by); }
+void Engine::allow_scaled_backward(bool allow) { state_->allow_scaled_backward(allow); }
+void Engine::set_accumulation_steps(std::int64_t steps) {
+  state_->options.batch.accumulation_steps = steps;
+  state_->change_no_sync(0);
+}
+void Engine::set_loss_scale(double scale) { state_->loss_scale.scale = scale; }
+int Engine::moment_index(std::string_view which) const { return state_->moment_index(which); }
+
+void Engine::set_hyper_params(const std::vector<optim::HyperParams>& groups) {
+  state_->set_hyper_params(groups);
+}
 
 void Engine::close() { state_->close(); }
 
@@ -48,8 +68,11 @@ at::Tensor Engine::master(std::string_view name) {
 }
 
 at::Tensor Engine::gradient(std::string_view name) {
-  const at::Tensor sum = shard::read_whole(sharded(), shard::find_param(sharded().plan(), name),
-                                           {shard::Column::gradient});
+  return gradient(shard::find_param(sharded().plan(), name));
+}
+
+at::Tensor Engine::gradient(int param) {
+  const at::Tensor sum = shard::read_whole(sharded(), param, {shard::Column::gradient});
   if (!sum.defined()) return sum;
   return sum.to(at::kFloat).mul_(state_->gradient_factor());
 }
@@ -64,8 +87,12 @@ void Engine::set_parameter(std::string_view name, const at::Tensor& value) {
 }
 
 void Engine::set_gradient(std::string_view name, const at::Tensor& value) {
-  shard::write_whole(sharded(), shard::find_param(sharded().plan(), name),
-                     {shard::Column::gradient}, value.to(at::kFloat) / state_->gradient_factor());
+  set_gradient(shard::find_param(sharded().plan(), name), value);
+}
+
+void Engine::set_gradient(int param, const at::Tensor& value) {
+  shard::write_whole(sharded(), param, {shard::Column::gradient},
+                     value.to(at::kFloat) / state_->gradient_factor());
 }
 
 void Engine::set_state(std::string_view name, std::string_view which, const at::Tensor& value) {
@@ -80,6 +107,7 @@ std::vector<double> Engine::learning_rates() const { return state_->learning_rat
 store::Ledger& Engine::ledger() { return state_->sharded->ledger(); }
 comm::Group& Engine::group() { return state_->sharded->group(); }
 shard::ShardedModel& Engine::sharded() { return *state_->sharded; }
+shard::Hooks& Engine::hooks() { return state_->hooks(); }
 std::string Engine::describe() const { return state_->describe(); }
 
 }  // namespace capstan::engine

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,10 @@ template <typename Contained>
 class ModuleHolder;
 }  // namespace torch::nn
 
+namespace capstan::shard {
+class Hooks;
+}
+
 namespace capstan::engine {
 
 // What only code can give; everything else is in Options.
@@ -37,6 +42,7 @@ struct Parts {
       nullptr;                  // unset: the ranks that a launcher started; must outlive the engine
   Logger* logger = nullptr;     // unset: silence; must outlive the engine
   OptimizerFactory optimizer;   // takes the place of Options::optimizer
+  UpdaterFactory updater;       // likewise, and need not be libtorch's
   schedule::Function schedule;  // takes the place of Options::schedule
 };
 
@@ -67,6 +73,8 @@ class Engine {
   template <typename Contained>
   Engine(const torch::nn::ModuleHolder<Contained>& model, Options options, Parts parts = {})
       : Engine(model.ptr(), std::move(options), std::move(parts)) {}
+  // A model of another kind: its front end reports uses to hooks().
+  Engine(shard::ModelView model, Options options, Parts parts = {});
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
   ~Engine();  // the model's hooks go; parameters that are sharded stay placeholders
@@ -74,7 +82,10 @@ class Engine {
   // Differentiates loss (one element), times the loss scale, divided by the accumulation steps.
   void backward(const at::Tensor& loss, BackwardOptions options = {});
   // After every micro-batch: updates the parameters when the last one of a step was seen.
-  StepReport step();
+  // `boundary` says so itself whether it was the last one.
+  StepReport step(std::optional<bool> boundary = std::nullopt);
+  // Forgets the gradients since the last step.
+  void clear_gradients();
 
   // At the end of the run: leaves the ranks in order, where the engine joined them itself.
   // Collective.
@@ -114,7 +125,22 @@ class Engine {
   at::Tensor state(std::string_view name, std::string_view which);  // e.g. "exp_avg"
   void set_parameter(std::string_view name, const at::Tensor& value);
   void set_gradient(std::string_view name, const at::Tensor& value);
+  // By index in the plan.
+  at::Tensor gradient(int param);
+  void set_gradient(int param, const at::Tensor& value);
   void set_state(std::string_view name, std::string_view which, const at::Tensor& value);
+
+  // Backwards that only accumulate on this rank, as under NoSync; +1 and -1 come in pairs.
+  void change_no_sync(int by);
+  // Whether a plain loss.backward() is fine although the loss must be scaled: the caller has done
+  // so with loss_scale().
+  void allow_scaled_backward(bool allow);
+  void set_accumulation_steps(std::int64_t steps);  // from the next backward on
+  void set_loss_scale(double scale);                // likewise
+  int moment_index(std::string_view which) const;   // of an optimizer state; ConfigError for none
+
+  // Of each parameter group, from the next step on; only for an Options::optimizer.
+  void set_hyper_params(const std::vector<optim::HyperParams>& groups);
 
   const Options& options() const;
   const Progress& progress() const;
@@ -123,10 +149,12 @@ class Engine {
   store::Ledger& ledger();
   comm::Group& group();
   shard::ShardedModel& sharded();
+  shard::Hooks& hooks();
   // Mesh, dtypes and units as a table; logged once at start.
   std::string describe() const;
 
  private:
+  std::shared_ptr<torch::nn::Module> model_;  // the hooks in the state look at its modules
   std::unique_ptr<EngineState> state_;
 };
 

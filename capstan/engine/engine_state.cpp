@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/nn/module.h>
 
 #include "capstan/base/error.h"
 #include "capstan/engine/out_of_memory.h"
@@ -37,13 +36,11 @@ auto EngineState::guarded(const char* phase, Body&& body) {
   }
 }
 
-EngineState::EngineState(std::shared_ptr<torch::nn::Module> model, Options given, Parts parts)
-    : options(std::move(given)),
-      loss_scale(precision::initial_loss_scale(options.precision)),
-      model_(std::move(model)) {
-  check(options, parts.optimizer != nullptr);
+EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
+    : options(std::move(given)), loss_scale(precision::initial_loss_scale(options.precision)) {
+  check(options, parts.optimizer != nullptr || parts.updater != nullptr);
   join(parts);
-  build();
+  build(view(options));
   make_updater(parts);
   log_->say(LogLevel::info, describe());
 }
@@ -59,31 +56,38 @@ void EngineState::join(const Parts& parts) {
                options.batch.train_samples);
 }
 
-void EngineState::build() {
-  const shard::ModelView view = shard::view_model(*model_, options.shard);
+void EngineState::build(const shard::ModelView& view) {
   shard::Plan plan = make_plan(view, options, group_->size());
   state_settings_ = state_settings(options);
   const shard::Settings settings = shard_settings(options, group_->size(), state_settings_);
   after_sum_ = averaging(options.comm, group_->size()).after_sum;
-  prepare_buffers(*model_, options.precision, *group_);
-  sharded = std::make_unique<shard::ShardedModel>(std::move(plan), view.params, *group_, settings);
+  prepare_buffers(view.buffers, options.precision, *group_);
+  sharded = std::make_unique<shard::ShardedModel>(std::move(plan), view, *group_, settings);
   hooks_ = std::make_unique<shard::Hooks>(*sharded, view, options.precision.cast_inputs);
   change_no_sync(0);
 }
 
 void EngineState::change_no_sync(int by) {
   no_sync_depth_ += by;
-  const bool scales = options.precision.scales_loss();
+  const bool scales = options.precision.scales_loss() && !scaled_by_caller_;
   hooks_->set_foreign_backward(
       {.sync = no_sync_depth_ == 0,
+       .grad_factor = 1.0 / static_cast<double>(options.batch.accumulation_steps),
        .refusal = scales ? "call engine.backward(loss): with fp16 the loss must be scaled" : ""});
+}
+
+void EngineState::allow_scaled_backward(bool allow) {
+  scaled_by_caller_ = allow;
+  if (allow) backward_scale_ = loss_scale.scale;
+  change_no_sync(0);
 }
 
 void EngineState::make_updater(const Parts& parts) {
   workers_ = std::make_unique<optim::WorkerPool>(std::max(1, at::get_num_threads()));
-  if (parts.optimizer) {
-    updater_ = std::make_unique<TorchUpdater>(parts.optimizer, *sharded);
-    base_lrs_ = {};
+  if (parts.updater) {
+    updater_ = parts.updater(*sharded);
+  } else if (parts.optimizer) {
+    updater_ = make_torch_updater(parts.optimizer, *sharded);
   } else {
     updater_ = std::make_unique<KernelUpdater>(*options.optimizer, *sharded, *workers_);
     base_lrs_.push_back(options.optimizer->hyper.lr);
@@ -122,10 +126,11 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
   if (options.shard.log_trace_changes) log_->trace_surprises(sharded->trace().surprises());
 }
 
-StepReport EngineState::step() {
+StepReport EngineState::step(std::optional<bool> boundary) {
   ++progress.micro_steps;
   const bool managed = options.batch.managed_accumulation;
-  if (managed && progress.micro_steps % options.batch.accumulation_steps != 0) return {};
+  const bool counted = !managed || progress.micro_steps % options.batch.accumulation_steps == 0;
+  if (!boundary.value_or(counted)) return {};
   StepReport report = guarded("step", [this] { return take_step(); });
   log_->phase_ended(Phase::step, sharded->ledger());
   log_->step_ended(progress, report.lr, sharded->ledger(), group_->counters());
@@ -192,6 +197,12 @@ void EngineState::apply(const StepReport& report, double factor, const optim::St
   scalars.gate = gate;
   if (schedule_.has_value()) scalars.momentum = schedule_->at(progress.applied() - 1, 0).momentum;
   updater_->update(*sharded, scalars);
+}
+
+void EngineState::set_hyper_params(const std::vector<optim::HyperParams>& groups) {
+  updater_->set_hyper_params(groups);
+  base_lrs_.clear();
+  for (const optim::HyperParams& hyper : groups) base_lrs_.push_back(hyper.lr);
 }
 
 std::vector<double> EngineState::learning_rates() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,16 +22,21 @@ namespace capstan::engine {
 
 class EngineState {
  public:
-  EngineState(std::shared_ptr<torch::nn::Module> model, Options options, Parts parts);
+  // Called once the options are known to be good.
+  using ViewMaker = std::function<shard::ModelView(const Options&)>;
+  EngineState(const ViewMaker& view, Options options, Parts parts);
 
   void backward(const at::Tensor& loss, const BackwardOptions& how);
-  StepReport step();
+  StepReport step(std::optional<bool> boundary);
 
   void change_no_sync(int by);
+  void allow_scaled_backward(bool allow);
   void close() {
     if (world_ != nullptr) world_->close();
   }
   std::vector<double> learning_rates() const;
+  void set_hyper_params(const std::vector<optim::HyperParams>& groups);
+  shard::Hooks& hooks() { return *hooks_; }
   int moment_index(std::string_view which) const;
   std::string describe() const;
 
@@ -44,7 +50,7 @@ class EngineState {
 
  private:
   void join(const Parts& parts);
-  void build();
+  void build(const shard::ModelView& view);
   void make_updater(const Parts& parts);
   StepReport take_step();
   GradNorm check_and_apply(const StepReport& report, bool look);
@@ -52,13 +58,13 @@ class EngineState {
   template <typename Body>
   auto guarded(const char* phase, Body&& body);
 
-  std::shared_ptr<torch::nn::Module> model_;
   NullLogger silence_;
   std::unique_ptr<comm::World> world_;  // only where nobody gave us a group
   comm::Group* group_ = nullptr;
   int no_sync_depth_ = 0;
-  double after_sum_ = 1;       // what is left of the division by the ranks
-  double backward_scale_ = 1;  // the loss scale of this step's backwards
+  bool scaled_by_caller_ = false;  // a foreign backward may come although the loss needs its scale
+  double after_sum_ = 1;           // what is left of the division by the ranks
+  double backward_scale_ = 1;      // the loss scale of this step's backwards
   shard::StateSettings state_settings_;
   std::unique_ptr<optim::WorkerPool> workers_;
   std::unique_ptr<shard::Hooks> hooks_;

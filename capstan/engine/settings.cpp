@@ -1,10 +1,7 @@
 #include "capstan/engine/settings.h"
 
-#include <vector>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/nn/module.h>
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
@@ -79,7 +76,7 @@ shard::Plan make_plan(const shard::ModelView& view, const Options& options, int 
     check_param(view.names[i], param);
     check_same_device(view, i);
     params.push_back({.name = view.names[i],
-                      .sizes = param.sizes().vec(),
+                      .sizes = view.sizes[i],
                       .dtype = options.precision.params,
                       .trainable = param.requires_grad()});
   }
@@ -127,10 +124,9 @@ shard::Settings shard_settings(const Options& options, int ranks,
       .out_of_memory_advice = next_saving(options)};
 }
 
-void prepare_buffers(torch::nn::Module& model, const precision::Options& options,
+void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Options& options,
                      comm::Group& group) {
-  for (at::Tensor buffer : model.buffers()) {
-    if (!buffer.defined()) continue;
+  for (at::Tensor buffer : buffers) {
     if (options.buffers.has_value() && buffer.is_floating_point()) {
       buffer.set_data(buffer.to(shard::torch_dtype(*options.buffers)));
     }

@@ -2,14 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "capstan/engine/options.h"
 #include "capstan/shard/hooks.h"
 #include "capstan/shard/sharded_model.h"
-
-namespace torch::nn {
-class Module;
-}
 
 namespace capstan::engine {
 
@@ -29,7 +26,7 @@ shard::Settings shard_settings(const Options& options, int ranks,
                                const shard::StateSettings& states);
 
 // Casts floating-point buffers as the options say; rank 0's become everybody's. Collective.
-void prepare_buffers(torch::nn::Module& model, const precision::Options& options,
+void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Options& options,
                      comm::Group& group);
 
 // Mesh, dtypes and memory as a table.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -31,7 +32,11 @@ class Updater {
   virtual void update(shard::ShardedModel& model, const UpdateScalars& scalars) = 0;
   // True: update() may be called with a gate, before its outcome is known.
   virtual bool takes_gate() const { return false; }
+  // Of each parameter group, where the engine keeps them.
+  virtual void set_hyper_params(const std::vector<optim::HyperParams>& /*groups*/) {}
 };
+
+using UpdaterFactory = std::function<std::unique_ptr<Updater>(shard::ShardedModel& model)>;
 
 // With our own kernels. The model's states were made for `options.kind`.
 class KernelUpdater final : public Updater {
@@ -42,6 +47,9 @@ class KernelUpdater final : public Updater {
 
   void update(shard::ShardedModel& model, const UpdateScalars& scalars) override;
   bool takes_gate() const override { return device_.is_cuda() && kind_ != optim::Kind::lamb; }
+  void set_hyper_params(const std::vector<optim::HyperParams>& groups) override {
+    groups_.hyper = groups;
+  }
 
  private:
   // Elements of a unit with one group: element-wise kernels run over neighbours and the padding

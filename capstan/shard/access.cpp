@@ -4,6 +4,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -130,6 +131,65 @@ void write_param(ShardedModel& model, int param, const at::Tensor& value) {
     write_part(model.states(place.unit).master, model.states(place.unit).owned.range, slot, value);
   }
   unit.bump_versions();
+}
+
+void take_from(ShardedModel& model, int param, int root) {
+  const at::NoGradGuard no_grad;
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  const at::Tensor slot = model.unit(place.unit).slot(place.slot);
+  // The caller may have given the parameter another tensor instead of writing into it.
+  const at::Tensor& given = model.unit(place.unit).param(place.slot);
+  if (!given.is_alias_of(slot)) slot.copy_(given);
+  if (slot.numel() > 0) model.group().broadcast(slot.view(-1), root, "modified values").wait();
+  write_param(model, param, slot);
+}
+
+layout::ElemRange owned_range(const ShardedModel& model, int param) {
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  if (!model.plan().params[static_cast<std::size_t>(param)].trainable) return {};
+  const layout::ElemRange slot =
+      unit_spec(model, param).layout.slots()[static_cast<std::size_t>(place.slot)];
+  const layout::ElemRange both = layout::intersect(slot, model.states(place.unit).owned.range);
+  if (both.size() == 0) return {};
+  return {both.begin - slot.begin, both.end - slot.begin};
+}
+
+at::Tensor local_part(ShardedModel& model, int param, ColumnName column) {
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  const UnitSpec& unit = unit_spec(model, param);
+  const layout::ElemRange range = owned_range(model, param);
+  const at::Tensor part = own_part(model, place.unit, column);
+  if (range.size() == 0) return part.narrow(0, 0, 0);
+  const std::int64_t slot = unit.layout.slots()[static_cast<std::size_t>(place.slot)].begin;
+  const std::int64_t first = column.column == Column::gradient
+                                 ? unit.layout.shard(model.group().rank()).begin
+                                 : model.states(place.unit).owned.range.begin;
+  return part.narrow(0, slot + range.begin - first, range.size());
+}
+
+at::Tensor local_param(ShardedModel& model, int param) {
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  const layout::FlatLayout& layout = unit_spec(model, param).layout;
+  const layout::ElemRange mine = layout.shard(model.group().rank());
+  const layout::ElemRange both =
+      layout::intersect(mine, layout.slots()[static_cast<std::size_t>(place.slot)]);
+  const at::Tensor& shard = model.unit(place.unit).shard();
+  return both.size() == 0 ? shard.narrow(0, 0, 0)
+                          : shard.narrow(0, both.begin - mine.begin, both.size());
+}
+
+at::Tensor assemble(ShardedModel& model, int param, const at::Tensor& mine) {
+  const at::NoGradGuard no_grad;
+  const ParamSpec& spec = model.plan().params[static_cast<std::size_t>(param)];
+  const layout::ElemRange range = owned_range(model, param);
+  if (range.size() == spec.numel() && !model.settings().policy.shards_optimizer()) {
+    return mine.reshape(spec.sizes).clone();
+  }
+  // Pieces differ in size from rank to rank: each rank adds its own to zeros.
+  at::Tensor whole = at::zeros({spec.numel()}, mine.options());
+  if (range.size() > 0) whole.narrow(0, range.begin, range.size()).copy_(mine.reshape({-1}));
+  model.group().all_reduce(whole, spec.name).wait();
+  return whole.view(spec.sizes);
 }
 
 }  // namespace capstan::shard

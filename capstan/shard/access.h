@@ -31,4 +31,16 @@ at::Tensor read_param(ShardedModel& model, int param);
 void write_whole(ShardedModel& model, int param, ColumnName column, const at::Tensor& value);
 void write_param(ShardedModel& model, int param, const at::Tensor& value);
 
+// Collective, while the parameter is whole: what `root` has in it becomes everybody's.
+void take_from(ShardedModel& model, int param, int root);
+
+// The elements of a flat parameter that this rank updates; none where it is frozen.
+layout::ElemRange owned_range(const ShardedModel& model, int param);
+// Those elements of a column, as a 1-D view. Local, but for a gradient that is not reduced yet.
+at::Tensor local_part(ShardedModel& model, int param, ColumnName column);
+// The elements of the parameter itself that lie in this rank's shard, frozen or not; a 1-D view.
+at::Tensor local_param(ShardedModel& model, int param);
+// Collective: the whole tensor of which every rank gives its owned_range().
+at::Tensor assemble(ShardedModel& model, int param, const at::Tensor& mine);
+
 }  // namespace capstan::shard

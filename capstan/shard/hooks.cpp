@@ -69,7 +69,11 @@ ModelView view_model(torch::nn::Module& model, const Options& options) {
     const int next = static_cast<int>(view.params.size());
     if (!index_of.emplace(item.value().unsafeGetTensorImpl(), next).second) continue;
     view.names.push_back(item.key());
+    view.sizes.push_back(item.value().sizes().vec());
     view.params.push_back(item.value());
+  }
+  for (const at::Tensor& buffer : model.buffers()) {
+    if (buffer.defined()) view.buffers.push_back(buffer);
   }
   std::unordered_set<const torch::nn::Module*> is_unit;
   for (const nn::NamedUnit& unit : chosen_units(model, options)) {
@@ -120,14 +124,34 @@ Hooks::~Hooks() {
 }
 
 void Hooks::before_forward(nn::UnitBase& unit, std::span<at::Tensor* const> inputs) {
-  auto use = std::make_shared<Use>(Use{.boundary = boundary_of_.at(&unit)});
+  begin_forward(boundary_of_.at(&unit), inputs);
+}
+
+void Hooks::after_forward(nn::UnitBase& /*unit*/, std::span<at::Tensor* const> outputs) {
+  end_forward(outputs);
+}
+
+void Hooks::abandon_forward(nn::UnitBase& /*unit*/) noexcept { drop_forward(); }
+
+void Hooks::begin_use(const Use& use) {
+  core_.begin_use(use.boundary);
+  for (const int unit : use.others) core_.pin(unit);
+}
+
+void Hooks::end_use(const Use& use) {
+  for (const int unit : use.others) core_.unpin(unit);
+  core_.end_use(use.boundary);
+}
+
+void Hooks::begin_forward(int boundary, std::span<at::Tensor* const> inputs) {
+  auto use = std::make_shared<Use>(Use{.boundary = boundary});
   open_forwards_.push_back(use);
-  core_.begin_use(use->boundary);
+  begin_use(*use);
   if (cast_inputs_) cast(inputs);
   if (at::GradMode::is_enabled()) hook_inputs(use, inputs);
 }
 
-void Hooks::after_forward(nn::UnitBase& /*unit*/, std::span<at::Tensor* const> outputs) {
+void Hooks::end_forward(std::span<at::Tensor* const> outputs) {
   const std::shared_ptr<Use> use = std::move(open_forwards_.back());
   open_forwards_.pop_back();
   const bool recorded = at::GradMode::is_enabled();
@@ -138,17 +162,31 @@ void Hooks::after_forward(nn::UnitBase& /*unit*/, std::span<at::Tensor* const> o
     open_backwards_.push_back(use);
     return;
   }
-  core_.end_use(use->boundary);
+  end_use(*use);
 }
 
-void Hooks::abandon_forward(nn::UnitBase& /*unit*/) noexcept {
+void Hooks::drop_forward() noexcept {
   const std::shared_ptr<Use> use = std::move(open_forwards_.back());
   open_forwards_.pop_back();
+  if (at::GradMode::is_enabled() && inside_autograd()) {
+    // A recomputation may stop by an exception as soon as it has what backward needs.
+    use->whole = true;
+    open_backwards_.push_back(use);
+    return;
+  }
   try {
-    core_.end_use(use->boundary);
+    end_use(*use);
   } catch (const std::exception&) {
     // The error that is on its way already tells what went wrong.
   }
+}
+
+bool Hooks::also_uses(int param) {
+  if (open_forwards_.empty()) return false;
+  const int unit = core_.plan().places[static_cast<std::size_t>(param)].unit;
+  core_.pin(unit);
+  open_forwards_.back()->others.push_back(unit);
+  return true;
 }
 
 void Hooks::cast(std::span<at::Tensor* const> inputs) const {
@@ -184,7 +222,7 @@ void Hooks::hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* 
 void Hooks::enter_backward(const std::shared_ptr<Use>& use) {
   if (!in_backward_) take_up_foreign_backward();
   if (use->whole) return;
-  core_.begin_use(use->boundary);
+  begin_use(*use);
   use->whole = true;
   open_backwards_.push_back(use);
 }
@@ -192,7 +230,7 @@ void Hooks::enter_backward(const std::shared_ptr<Use>& use) {
 void Hooks::leave_backward(Use& use) {
   if (!use.whole) return;
   use.whole = false;
-  core_.end_use(use.boundary);
+  end_use(use);
 }
 
 void Hooks::grad_arrived(int param) {
@@ -200,6 +238,7 @@ void Hooks::grad_arrived(int param) {
   const at::NoGradGuard no_grad;
   at::Tensor& grad = params_[static_cast<std::size_t>(param)].mutable_grad();
   if (!grad.defined()) return;
+  if (foreign_now_ && foreign_.grad_factor != 1) grad.mul_(foreign_.grad_factor);
   core_.grad_arrived(param, grad);
   grad.reset();
 }
@@ -213,6 +252,7 @@ void Hooks::take_up_foreign_backward() {
                        .fix = foreign_.refusal});
   }
   begin_backward(foreign_.sync);
+  foreign_now_ = true;
   torch::autograd::Engine::get_default_engine().queue_callback(
       [this, alive = std::weak_ptr<Alive>(alive_)] {
         if (!alive.expired()) end_backward();
@@ -226,6 +266,7 @@ void Hooks::begin_backward(bool sync) {
 
 void Hooks::end_backward() {
   in_backward_ = false;
+  foreign_now_ = false;
   for (const std::shared_ptr<Use>& use : open_backwards_) leave_backward(*use);
   open_backwards_.clear();
   core_.end_backward();

@@ -1,4 +1,4 @@
-// Connects a C++ model to a ShardedModel: the only file that touches autograd and module hooks.
+// Connects a model to a ShardedModel: the only file that touches autograd and module hooks.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 #include "capstan/nn/unit_base.h"
 #include "capstan/nn/unit_tree.h"
+#include "capstan/shard/model_view.h"
 #include "capstan/shard/options.h"
-#include "capstan/shard/plan.h"
 
 namespace torch::autograd {
 struct Node;
@@ -22,15 +22,6 @@ struct Node;
 namespace capstan::shard {
 
 class ShardedModel;
-
-// Of a model, before it is sharded: its parameters by name (each tensor once, under its first
-// name), and its units as boundaries.
-struct ModelView {
-  std::vector<std::string> names;
-  std::vector<at::Tensor> params;
-  std::vector<BoundarySpec> boundaries;
-  std::vector<nn::UnitBase*> units;  // of each boundary
-};
 
 // Units as `options` choose them among those marked with nn::Unit.
 ModelView view_model(torch::nn::Module& model, const Options& options = {});
@@ -47,9 +38,19 @@ class Hooks final : public nn::UnitObserver {
   Hooks(const Hooks&) = delete;
   Hooks& operator=(const Hooks&) = delete;
 
+  // C++ models report their uses here.
   void before_forward(nn::UnitBase& unit, std::span<at::Tensor* const> inputs) override;
   void after_forward(nn::UnitBase& unit, std::span<at::Tensor* const> outputs) override;
   void abandon_forward(nn::UnitBase& unit) noexcept override;
+
+  // Front ends with modules of another kind report theirs by boundary; uses nest. Tensors may be
+  // replaced, as by an nn::UnitObserver.
+  void begin_forward(int boundary, std::span<at::Tensor* const> inputs);
+  void end_forward(std::span<at::Tensor* const> outputs);
+  void drop_forward() noexcept;  // instead of end_forward(): the module threw
+  // A parameter of another module is read inside the innermost use that is open: its unit is whole
+  // for that use too, in forward and backward. False where no use is open: nothing happens then.
+  bool also_uses(int param);
 
   // Around a backward that our caller runs; sync as in Reducer.
   void begin_backward(bool sync);
@@ -60,7 +61,8 @@ class Hooks final : public nn::UnitObserver {
   // with it, unless `refusal` says why not.
   struct ForeignBackward {
     bool sync = true;
-    std::string refusal;  // what the error says to do instead; empty: allowed
+    double grad_factor = 1;  // every gradient is multiplied by this
+    std::string refusal;     // what the error says to do instead; empty: allowed
   };
   void set_foreign_backward(ForeignBackward foreign) { foreign_ = std::move(foreign); }
 
@@ -68,9 +70,12 @@ class Hooks final : public nn::UnitObserver {
   // One call of a unit in a forward that autograd records.
   struct Use {
     int boundary = 0;
-    bool whole = false;  // begin_use() was called for its backward, end_use() not yet
+    bool whole = false;       // begin_use() was called for its backward, end_use() not yet
+    std::vector<int> others;  // units of parameters that it reads from other modules
   };
 
+  void begin_use(const Use& use);
+  void end_use(const Use& use);
   void cast(std::span<at::Tensor* const> inputs) const;
   void hook_inputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> inputs);
   void hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> outputs);
@@ -94,6 +99,7 @@ class Hooks final : public nn::UnitObserver {
   ForeignBackward foreign_;
   bool cast_inputs_;
   bool in_backward_ = false;
+  bool foreign_now_ = false;  // the backward that runs is a foreign one
 };
 
 }  // namespace capstan::shard

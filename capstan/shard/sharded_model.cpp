@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
+#include "capstan/shard/early_shard.h"
 #include "capstan/shard/torch_dtype.h"
 
 namespace capstan::shard {
@@ -19,14 +20,13 @@ c10::Device device_of(const std::vector<at::Tensor>& params) {
 
 }  // namespace
 
-ShardedModel::ShardedModel(Plan plan, const std::vector<at::Tensor>& params, comm::Group& group,
-                           Settings settings)
+ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group, Settings settings)
     : plan_(std::move(plan)),
       settings_(std::move(settings)),
       group_(group),
-      pool_(device_of(params), ledger_, settings_.out_of_memory_advice) {
+      pool_(device_of(model.params), ledger_, settings_.out_of_memory_advice) {
   check_plans_agree();
-  adopt(params);
+  adopt(model);
   gatherer_ = std::make_unique<Gatherer>(units_, group_, settings_.limits);
   reducer_ = std::make_unique<Reducer>(plan_, group_, pool_, settings_.reduce);
 }
@@ -67,19 +67,27 @@ void ShardedModel::check_same_use(int boundary) {
   }
 }
 
-void ShardedModel::adopt(const std::vector<at::Tensor>& params) {
+at::Tensor ShardedModel::whole_param(const ModelView& model, int index) {
+  const auto i = static_cast<std::size_t>(index);
+  at::Tensor param = model.params[i];
+  if (!model.early.empty() && model.early[i] != nullptr) {
+    model.early[i]->pin();  // the values of all ranks, equal already
+    model.early[i]->hand_over();
+    return param;
+  }
+  if (!param.is_contiguous()) param.set_data(param.detach().contiguous());
+  if (param.numel() > 0) group_.broadcast(param.detach().view(-1), 0, "initial values").wait();
+  return param;
+}
+
+void ShardedModel::adopt(const ModelView& model) {
   const bool sharded = settings_.policy.shards_optimizer();
   units_.reserve(plan_.units.size());
   states_.resize(plan_.units.size());
   for (std::size_t i = 0; i < plan_.units.size(); ++i) {
     const UnitSpec& spec = plan_.units[i];
     std::vector<at::Tensor> members;
-    for (const int index : spec.params) {
-      at::Tensor param = params[static_cast<std::size_t>(index)];
-      if (!param.is_contiguous()) param.set_data(param.detach().contiguous());
-      if (param.numel() > 0) group_.broadcast(param.detach().view(-1), 0, "initial values").wait();
-      members.push_back(std::move(param));
-    }
+    for (const int index : spec.params) members.push_back(whole_param(model, index));
     if (spec.trainable) {
       states_[i] = make_states(spec, members, owned_elems(spec, sharded, group_.rank()),
                                settings_.states, pool_);

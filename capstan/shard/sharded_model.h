@@ -12,6 +12,7 @@
 
 #include "capstan/comm/group.h"
 #include "capstan/shard/gather.h"
+#include "capstan/shard/model_view.h"
 #include "capstan/shard/plan.h"
 #include "capstan/shard/policy.h"
 #include "capstan/shard/reduce.h"
@@ -37,10 +38,9 @@ struct Settings {
 // Ranks:   every member that says "collective" is called by all ranks in the same order.
 class ShardedModel {
  public:
-  // Collective. `params` are the model's own, in the plan's order, whole on `device`; rank 0's
-  // values become everybody's. Throws CommError when the ranks' plans differ.
-  ShardedModel(Plan plan, const std::vector<at::Tensor>& params, comm::Group& group,
-               Settings settings);
+  // Collective. Takes over the parameters of `model`, which are in the plan's order and on one
+  // device; rank 0's values become everybody's. Throws CommError when the ranks' plans differ.
+  ShardedModel(Plan plan, const ModelView& model, comm::Group& group, Settings settings);
 
   const Plan& plan() const { return plan_; }
   const Settings& settings() const { return settings_; }
@@ -60,6 +60,9 @@ class ShardedModel {
   void begin_backward(bool sync);
   void grad_arrived(int param, const at::Tensor& grad);
   void end_backward();
+
+  // Ends what the recorded order of use calls one pass, where no backward does: in evaluation.
+  void end_pass() { gatherer_->end_pass(); }
 
   // Collective: reduces what is left, so that gradient_shard() is our shard of the sum.
   // Throws ConfigError naming unused parameters where the settings forbid them.
@@ -87,7 +90,8 @@ class ShardedModel {
   void check_plans_agree();
   void check_same_use(int boundary);
   std::vector<std::int64_t> from_all_ranks(std::int64_t mine, const char* label);
-  void adopt(const std::vector<at::Tensor>& params);
+  void adopt(const ModelView& model);
+  at::Tensor whole_param(const ModelView& model, int index);
 
   Plan plan_;
   Settings settings_;

@@ -3,27 +3,12 @@
 #include <cassert>
 #include <utility>
 
-#include <ATen/ops/empty.h>
-#include <fmt/format.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "capstan/shard/placeholder.h"
 #include "capstan/shard/torch_dtype.h"
 
 namespace capstan::shard {
-namespace {
-
-// Its own storage, because the message cannot be taken off again.
-at::Tensor make_placeholder(const std::string& param, at::TensorOptions options) {
-  at::Tensor empty = at::empty({0}, options);
-  empty.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
-      fmt::format("parameter '{0}' is used while it is sharded\n  fix:   mark the module that uses "
-                  "it as a unit (capstan::nn::Unit), or hold a whole_parameters() pin for '{0}' "
-                  "while you use it",
-                  param));
-  return empty;
-}
-
-}  // namespace
 
 Unit::Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params,
            std::vector<at::Tensor> params, store::Pool& pool, UnitRole role)
