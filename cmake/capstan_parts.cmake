@@ -17,6 +17,9 @@ endfunction()
 include(capstan_torch)
 capstan_part(TORCH "${CAPSTAN_TORCH_FOUND}" "make setup, or -DCAPSTAN_PYTHON_EXECUTABLE=/path/to/a/python3 that has torch")
 
+include(capstan_python)
+capstan_part(PYTHON "${CAPSTAN_PYTHON_FOUND}" "use a Python with its headers (python3-dev) and a torch wheel")
+
 if(NOT CAPSTAN_MPI STREQUAL "OFF")
   find_package(MPI COMPONENTS CXX QUIET)
 endif()

@@ -51,7 +51,8 @@ def test_folders(folder):
 def environment(build, python):
     env = dict(os.environ)
     env.update(CAPSTAN_BIN=str(build / "bin"), CAPSTAN_PYTHON=python, CAPSTAN_SOURCE=str(ROOT),
-               PYTHONDONTWRITEBYTECODE="1")
+               PYTHONDONTWRITEBYTECODE="1",
+               PYTHONPATH=os.pathsep.join([str(build / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]))
     # Tests ask for more memory than there is, to see the error: an allocation may fail under asan as well.
     env.setdefault("ASAN_OPTIONS", "allocator_may_return_null=1")
     return env

@@ -1,0 +1,184 @@
+#include <optional>
+
+#include <pybind11/stl.h>
+
+#include "capstan/python/bind.h"
+#include "capstan/python/py_engine.h"
+#include "capstan/python/py_values.h"
+#include "capstan/shard/access.h"
+#include "capstan/shard/hooks.h"
+
+namespace capstan::python {
+namespace py = pybind11;
+namespace {
+
+PyOptimizer read_optimizer(const py::object& given) {
+  PyOptimizer optimizer{.make_step = py::none()};
+  if (!py::isinstance<py::tuple>(given)) {
+    optimizer.make_step = given;
+    return optimizer;
+  }
+  const auto pair = py::tuple(given);
+  optimizer.kind = pair[0].cast<std::string>();
+  for (const py::handle item : pair[1]) {
+    const auto group = py::reinterpret_borrow<py::tuple>(item);
+    optimizer.groups.emplace_back(to_hyper_params(group[0].cast<py::dict>()),
+                                  group[1].cast<std::vector<std::string>>());
+  }
+  return optimizer;
+}
+
+// The default group, which serves no parameter, comes first.
+void set_groups(PyEngine& self, const std::vector<py::dict>& groups) {
+  std::vector<optim::HyperParams> hyper(1);
+  for (const py::dict& group : groups) hyper.push_back(to_hyper_params(group));
+  hyper.front() = hyper.back();
+  hyper.front().lr = 0;
+  hyper.front().weight_decay = 0;
+  self.engine().set_hyper_params(hyper);
+}
+
+shard::ColumnName column_name(PyEngine& self, const std::string& which) {
+  if (which == "master") return {shard::Column::master};
+  if (which == "gradient") return {shard::Column::gradient};
+  return {shard::Column::moment, self.engine().moment_index(which)};
+}
+
+void bind_use(py::class_<PyEngine>& type) {
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  type.def("boundaries", &PyEngine::boundaries)
+      .def("begin_forward", &PyEngine::begin_forward, released)
+      .def("end_forward", &PyEngine::end_forward, released)
+      .def("drop_forward", &PyEngine::drop_forward, released)
+      .def(
+          "also_uses",
+          [](PyEngine& self, int param) { return self.engine().hooks().also_uses(param); },
+          released)
+      .def("sizes",
+           [](PyEngine& self, int param) {
+             return self.sharded().plan().params.at(static_cast<std::size_t>(param)).sizes;
+           })
+      .def("is_whole", &PyEngine::is_whole)
+      .def("pin", &PyEngine::pin, released)
+      .def("unpin", &PyEngine::unpin, released)
+      .def("end_pass", [](PyEngine& self) { self.sharded().end_pass(); }, released);
+}
+
+void bind_step(py::class_<PyEngine>& type) {
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  type.def(
+          "backward",
+          [](PyEngine& self, const at::Tensor& loss, bool retain_graph, bool average) {
+            self.engine().backward(loss, {retain_graph, average});
+          },
+          py::arg("loss"), py::arg("retain_graph"), py::arg("average"), released)
+      .def(
+          "step",
+          [](PyEngine& self, std::optional<bool> boundary) { return self.engine().step(boundary); },
+          py::arg("boundary"), released)
+      .def("allow_scaled_backward",
+           [](PyEngine& self, bool allow) { self.engine().allow_scaled_backward(allow); })
+      .def("change_no_sync", [](PyEngine& self, int by) { self.engine().change_no_sync(by); })
+      .def(
+          "finish_gradients", [](PyEngine& self) { self.sharded().finish_gradients(); }, released)
+      .def(
+          "clear_gradients", [](PyEngine& self) { self.engine().clear_gradients(); }, released)
+      .def("set_groups", &set_groups)
+      .def("set_accumulation_steps",
+           [](PyEngine& self, std::int64_t steps) { self.engine().set_accumulation_steps(steps); })
+      .def("set_loss_scale",
+           [](PyEngine& self, double scale) { self.engine().set_loss_scale(scale); })
+      .def_property_readonly("loss_scale",
+                             [](PyEngine& self) { return self.engine().loss_scale(); })
+      .def_property_readonly("progress", [](PyEngine& self) { return self.engine().progress(); })
+      .def("describe", [](PyEngine& self) { return self.engine().describe(); });
+}
+
+void bind_access(py::class_<PyEngine>& type) {
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  type.def(
+          "read",
+          [](PyEngine& self, int param, const std::string& which) {
+            if (which == "gradient") return self.engine().gradient(param);
+            return shard::read_whole(self.sharded(), param, column_name(self, which));
+          },
+          py::arg("param"), py::arg("which"), released)
+      .def(
+          "write",
+          [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
+            if (which == "gradient") return self.engine().set_gradient(param, value);
+            shard::write_whole(self.sharded(), param, column_name(self, which), value);
+          },
+          py::arg("param"), py::arg("which"), py::arg("value"), released)
+      .def(
+          "read_param",
+          [](PyEngine& self, int param) { return shard::read_param(self.sharded(), param); },
+          released)
+      .def(
+          "write_param",
+          [](PyEngine& self, int param, const at::Tensor& value) {
+            shard::write_param(self.sharded(), param, value);
+          },
+          released)
+      .def(
+          "take_from",
+          [](PyEngine& self, int param, int root) {
+            shard::take_from(self.sharded(), param, root);
+          },
+          released)
+      .def(
+          "local",
+          [](PyEngine& self, int param, const std::string& which) {
+            return shard::local_part(self.sharded(), param, column_name(self, which));
+          },
+          released)
+      .def("local_param",
+           [](PyEngine& self, int param) { return shard::local_param(self.sharded(), param); })
+      .def("owned_range",
+           [](PyEngine& self, int param) {
+             const layout::ElemRange range = shard::owned_range(self.sharded(), param);
+             return std::make_pair(range.begin, range.end);
+           })
+      .def(
+          "assemble",
+          [](PyEngine& self, int param, const at::Tensor& mine) {
+            return shard::assemble(self.sharded(), param, mine);
+          },
+          released);
+}
+
+}  // namespace
+
+void bind_engine(py::module_& module) {
+  py::class_<engine::StepReport>(module, "StepReport", "What one step() did.")
+      .def_readonly("boundary", &engine::StepReport::boundary)
+      .def_readonly("applied", &engine::StepReport::applied)
+      .def_readonly("grad_norm", &engine::StepReport::grad_norm)
+      .def_readonly("loss_scale", &engine::StepReport::loss_scale)
+      .def_readonly("non_finite", &engine::StepReport::non_finite);
+  py::class_<engine::Progress>(module, "Progress", "Counters of a run.")
+      .def_readonly("micro_steps", &engine::Progress::micro_steps)
+      .def_readonly("steps", &engine::Progress::steps)
+      .def_readonly("skipped", &engine::Progress::skipped)
+      .def_readonly("samples", &engine::Progress::samples);
+  py::class_<PyModel>(module, "Model", "A model's parameters, buffers and tree of modules.")
+      .def(py::init<>())
+      .def_readwrite("names", &PyModel::names)
+      .def_readwrite("params", &PyModel::params)
+      .def_readwrite("buffers", &PyModel::buffers)
+      .def_readwrite("tree", &PyModel::tree)
+      .def_readwrite("early", &PyModel::early);
+  py::class_<PyEngine> type(module, "Engine", "The engine behind capstan.Engine.");
+  type.def(
+      py::init([](const PyModel& model, const config::Resolved& config,
+                  std::shared_ptr<comm::Group> group, const py::object& optimizer, py::object log) {
+        return std::make_unique<PyEngine>(model, config, std::move(group),
+                                          read_optimizer(optimizer), std::move(log));
+      }),
+      py::arg("model"), py::arg("config"), py::arg("group"), py::arg("optimizer"), py::arg("log"));
+  bind_use(type);
+  bind_step(type);
+  bind_access(type);
+}
+
+}  // namespace capstan::python

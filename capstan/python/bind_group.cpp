@@ -1,0 +1,39 @@
+#include <chrono>
+#include <memory>
+
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "capstan/comm/group.h"
+#include "capstan/python/bind.h"
+
+namespace capstan::python {
+namespace py = pybind11;
+namespace {
+
+std::shared_ptr<comm::Group> make_group(const c10::intrusive_ptr<c10d::Backend>& backend,
+                                        const std::string& name, double timeout_s) {
+  const std::chrono::duration<double> timeout(timeout_s);
+  return std::make_shared<comm::Group>(
+      backend,
+      comm::GroupOptions{
+          .name = name, .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)});
+}
+
+}  // namespace
+
+void bind_group(py::module_& module) {
+  py::class_<comm::Group, std::shared_ptr<comm::Group>>(
+      module, "Group", "Ranks that talk over a backend of torch.distributed.")
+      .def(py::init(&make_group), py::arg("backend"), py::arg("name") = "world",
+           py::arg("timeout_s") = 600.0)
+      .def_property_readonly("rank", &comm::Group::rank)
+      .def_property_readonly("size", &comm::Group::size)
+      .def_property_readonly("failed", &comm::Group::failed)
+      .def("recent_operations", &comm::Group::recent_operations)
+      .def("abort", &comm::Group::abort, py::arg("reason"),
+           py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace capstan::python

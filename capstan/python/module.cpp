@@ -1,0 +1,14 @@
+#include "capstan/base/cpu_isa.h"
+#include "capstan/python/bind.h"
+
+PYBIND11_MODULE(_C, module) {
+  capstan::avoid_broken_amx();
+  module.doc() = "The C++ engine behind the package capstan.";
+  capstan::python::bind_errors(module);
+  capstan::python::bind_config(module);
+  capstan::python::bind_schedule(module);
+  capstan::python::bind_optim(module);
+  capstan::python::bind_group(module);
+  capstan::python::bind_params(module);
+  capstan::python::bind_engine(module);
+}

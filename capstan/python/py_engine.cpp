@@ -1,0 +1,158 @@
+#include "capstan/python/py_engine.h"
+
+#include <utility>
+
+#include "capstan/base/error.h"
+#include "capstan/engine/torch_updater.h"
+#include "capstan/python/py_values.h"
+#include "capstan/shard/hooks.h"
+
+namespace capstan::python {
+namespace py = pybind11;
+namespace {
+
+// A Python object that may be dropped by a thread without the GIL.
+std::shared_ptr<py::object> shared_object(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* held) {
+            const py::gil_scoped_acquire gil;
+            delete held;
+          }};
+}
+
+shard::ModelView view_of(const PyModel& model, const shard::Options& options) {
+  shard::ModelView view{
+      .names = model.names, .params = model.params, .buffers = model.buffers, .early = model.early};
+  std::vector<std::int64_t> elems;
+  for (std::size_t i = 0; i < model.params.size(); ++i) {
+    const bool early = !model.early.empty() && model.early[i] != nullptr;
+    view.sizes.push_back(early ? model.early[i]->sizes() : model.params[i].sizes().vec());
+    elems.push_back(c10::multiply_integers(view.sizes.back()));
+  }
+  std::vector<shard::ModuleNode> tree;
+  for (const auto& [name, class_name, parent, is_list, params] : model.tree) {
+    tree.push_back({name, class_name, parent, is_list, params});
+  }
+  view.boundaries = shard::find_boundaries(tree, elems, options);
+  return view;
+}
+
+// Parameters that no group names keep their values: the default group's rates are zero.
+optim::Options kernel_options(const PyOptimizer& optimizer, optim::Kind kind) {
+  optim::Options options{.kind = kind};
+  if (!optimizer.groups.empty()) options.hyper = optimizer.groups.front().first;
+  options.hyper.lr = 0;
+  options.hyper.weight_decay = 0;
+  for (const auto& [hyper, names] : optimizer.groups) options.groups.push_back({names, hyper});
+  return options;
+}
+
+engine::StepFactory step_factory(const std::shared_ptr<py::object>& make_step) {
+  return [make_step](const std::vector<engine::ParamPiece>& pieces) -> engine::StepFunction {
+    const py::gil_scoped_acquire gil;
+    py::list list;
+    for (const engine::ParamPiece& piece : pieces) {
+      list.append(py::make_tuple(piece.param, piece.values, piece.whole));
+    }
+    auto step = shared_object((*make_step)(list));
+    return [step](const engine::UpdateScalars&) {
+      const py::gil_scoped_acquire gil_in_step;
+      (*step)();
+    };
+  };
+}
+
+// For a model that is only evaluated.
+class NoUpdater final : public engine::Updater {
+  void update(shard::ShardedModel& /*model*/, const engine::UpdateScalars& /*scalars*/) override {
+    throw ConfigError({.what = "step() of an engine without an optimizer",
+                       .where = "engine.step()",
+                       .fix = "give initialize() an optimizer, or name one in the configuration"});
+  }
+};
+
+}  // namespace
+
+class PyEngine::Log final : public Logger {
+ public:
+  explicit Log(std::shared_ptr<py::object> callable) : callable_(std::move(callable)) {}
+  void log(LogLevel level, std::string_view text) override {
+    const py::gil_scoped_acquire gil;
+    (*callable_)(static_cast<int>(level), py::str(text.data(), text.size()));
+  }
+
+ private:
+  std::shared_ptr<py::object> callable_;
+};
+
+PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
+                   std::shared_ptr<comm::Group> group, PyOptimizer optimizer, py::object log)
+    : group_(std::move(group)), log_(std::make_shared<Log>(shared_object(std::move(log)))) {
+  engine::Options options = config.engine;
+  options.schedule.reset();  // Python's schedules set the rates in the groups
+  options.optimizer.reset();
+  options.precision.cast_inputs = false;  // done once, at the root
+  engine::Parts parts{.group = group_.get(), .logger = log_.get()};
+  if (!optimizer.kind.empty()) {
+    options.optimizer = kernel_options(optimizer, to_kind(optimizer.kind));
+  } else if (!optimizer.make_step.is_none()) {
+    const auto factory = step_factory(shared_object(optimizer.make_step));
+    parts.updater = [factory](shard::ShardedModel& sharded) {
+      return std::make_unique<engine::PieceUpdater>(factory, sharded);
+    };
+  } else {
+    options.precision.master = options.precision.params;  // nothing will be updated
+    parts.updater = [](shard::ShardedModel&) { return std::make_unique<NoUpdater>(); };
+  }
+  shard::ModelView view = view_of(model, options.shard);
+  for (const shard::BoundarySpec& boundary : view.boundaries) {
+    boundary_names_.push_back(boundary.name);
+  }
+  const py::gil_scoped_release released;
+  engine_ = std::make_unique<engine::Engine>(std::move(view), std::move(options), std::move(parts));
+}
+
+std::vector<std::pair<std::string, bool>> PyEngine::boundaries() const {
+  const shard::ShardedModel& model = engine_->sharded();
+  const bool gathers = model.settings().policy.params == shard::Gather::per_use;
+  std::vector<std::pair<std::string, bool>> result;
+  for (std::size_t i = 0; i < boundary_names_.size(); ++i) {
+    const bool root = boundary_names_[i].empty();
+    result.emplace_back(boundary_names_[i],
+                        gathers && (root || !model.plan().boundary_units[i].empty()));
+  }
+  return result;
+}
+
+std::vector<at::Tensor> PyEngine::begin_forward(int boundary, std::vector<at::Tensor> inputs) {
+  std::vector<at::Tensor*> places;
+  for (at::Tensor& input : inputs) places.push_back(&input);
+  engine_->hooks().begin_forward(boundary, places);
+  return inputs;
+}
+
+void PyEngine::end_forward(std::vector<at::Tensor> outputs) {
+  std::vector<at::Tensor*> places;
+  for (at::Tensor& output : outputs) places.push_back(&output);
+  engine_->hooks().end_forward(places);
+}
+
+void PyEngine::drop_forward() { engine_->hooks().drop_forward(); }
+
+bool PyEngine::is_whole(int param) {
+  const int unit = sharded().plan().places.at(static_cast<std::size_t>(param)).unit;
+  return sharded().unit(unit).state() == shard::UnitState::whole;
+}
+
+void PyEngine::pin(const std::vector<int>& params) {
+  for (const int param : params) {
+    sharded().pin(sharded().plan().places.at(static_cast<std::size_t>(param)).unit);
+  }
+}
+
+void PyEngine::unpin(const std::vector<int>& params) {
+  for (const int param : params) {
+    sharded().unpin(sharded().plan().places.at(static_cast<std::size_t>(param)).unit);
+  }
+}
+
+}  // namespace capstan::python

@@ -1,0 +1,69 @@
+// An engine over a model that lives in Python: owns what the C++ engine only refers to.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pybind11/pybind11.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "capstan/comm/group.h"
+#include "capstan/config/resolve.h"
+#include "capstan/engine/engine.h"
+#include "capstan/shard/early_shard.h"
+#include "capstan/shard/module_tree.h"
+
+namespace capstan::python {
+
+// A model as capstan/model_view.py reads it.
+struct PyModel {
+  // name, class name, index of the parent, is a list, indices of its own parameters
+  using Node = std::tuple<std::string, std::string, int, bool, std::vector<int>>;
+  std::vector<std::string> names;
+  std::vector<at::Tensor> params;
+  std::vector<at::Tensor> buffers;
+  std::vector<Node> tree;
+  std::vector<std::shared_ptr<shard::EarlyShard>> early;  // by parameter; empty: none is sharded
+};
+
+// `kind` with groups: our kernels. `make_step`: an optimizer of Python's. Neither: none at all.
+struct PyOptimizer {
+  std::string kind;
+  std::vector<std::pair<optim::HyperParams, std::vector<std::string>>> groups;  // parameter names
+  pybind11::object make_step;  // [(parameter index, tensor, is whole)] -> step()
+};
+
+// Threads: one caller at a time; needs no GIL but where a callable is called.
+class PyEngine {
+ public:
+  PyEngine(const PyModel& model, const config::Resolved& config, std::shared_ptr<comm::Group> group,
+           PyOptimizer optimizer, pybind11::object log);
+
+  engine::Engine& engine() { return *engine_; }
+  shard::ShardedModel& sharded() { return engine_->sharded(); }
+
+  // Name of each boundary, and whether anything must be gathered for it.
+  std::vector<std::pair<std::string, bool>> boundaries() const;
+  // The tensors are replaced by those that the module should see.
+  std::vector<at::Tensor> begin_forward(int boundary, std::vector<at::Tensor> inputs);
+  void end_forward(std::vector<at::Tensor> outputs);
+  void drop_forward();
+
+  bool is_whole(int param);
+  void pin(const std::vector<int>& params);
+  void unpin(const std::vector<int>& params);
+
+ private:
+  class Log;
+
+  std::vector<std::string> boundary_names_;
+  std::shared_ptr<comm::Group> group_;
+  std::shared_ptr<Logger> log_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+}  // namespace capstan::python

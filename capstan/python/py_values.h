@@ -1,0 +1,18 @@
+// Values of our own types as Python objects, and back.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "capstan/json/value.h"
+#include "capstan/optim/options.h"
+
+namespace capstan::python {
+
+pybind11::object to_python(const json::Value& value);
+
+// From a group of a torch optimizer: the names are torch's.
+optim::HyperParams to_hyper_params(const pybind11::dict& group);
+// Throws ConfigError for a name that is no kind.
+optim::Kind to_kind(const std::string& name);
+
+}  // namespace capstan::python

@@ -1,0 +1,20 @@
+"""Trains models that do not fit on one device: ZeRO stages 0 to 3 over one C++ engine.
+
+    import capstan
+    engine = capstan.initialize(model, "ds_config.json", optimizer=optimizer)
+    for batch in loader:
+        engine.backward(engine(batch))
+        engine.step()
+"""
+
+import torch  # noqa: F401  the extension needs libtorch's libraries
+
+from capstan import optimizers
+from capstan.engine import Engine, initialize
+from capstan.errors import CommError, ConfigError, Error, InternalError, IoError, NotAvailable
+from capstan.params import gathered
+from capstan.process_group import init_distributed
+
+__version__ = "0.1.0"
+__all__ = ["CommError", "ConfigError", "Engine", "Error", "InternalError", "IoError", "NotAvailable", "gathered",
+           "init_distributed", "initialize", "optimizers"]

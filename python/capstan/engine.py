@@ -1,0 +1,178 @@
+"""capstan.Engine: a module, a configuration and an optimizer become a train step."""
+
+import contextlib
+import json
+import logging
+
+import torch
+
+from capstan import _C, optimizers, params, process_group, tensors
+from capstan.errors import ConfigError
+from capstan.model_view import ModelView
+from capstan.use_hooks import UseHooks
+
+logger = logging.getLogger("capstan")
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+
+
+def read_config(config):
+    """A configuration as a plain dict: from a dict, a file's name, JSON text, or that text in base64."""
+    if isinstance(config, dict):
+        return config
+    return _C.read_config_argument(str(config))
+
+
+def resolve(config, world_size, hidden_size=None):
+    """Checks a configuration; returns _C.Config. Raises ConfigError that lists every problem."""
+    config = read_config(config)
+    return _C.resolve_config(json.dumps(config, default=str), "the configuration", world_size, hidden_size)
+
+
+def hidden_size_of(model):
+    """What "auto" sizes are made from; None where the model has no such idea."""
+    config = getattr(model, "config", None)
+    sizes = getattr(config, "hidden_sizes", None)
+    size = getattr(config, "hidden_size", None) or (max(sizes) if sizes else None)
+    return size if isinstance(size, int) else None
+
+
+class Engine(torch.nn.Module):
+    """Trains `model` as `config` says: sharded over the ranks of `group`, in the precision it names.
+
+        >>> model = torch.nn.Linear(4, 1)
+        >>> engine = capstan.Engine(model, {"train_batch_size": 2},
+        ...                         optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        >>> loss = engine(torch.ones(2, 4)).square().mean()
+        >>> engine.backward(loss)
+        >>> engine.step()
+    """
+
+    def __init__(self, model, config, *, optimizer=None, group=None, device=None):
+        super().__init__()
+        self.core = None
+        self.module = model
+        self.optimizer = optimizer
+        if not isinstance(model, torch.nn.Module):
+            raise ConfigError(f"the model is a {type(model).__name__}", "initialize", "give a torch.nn.Module")
+        process_group.init_distributed()
+        self.device = torch.device(device or self._device_of(model))
+        self.core_group = process_group.core_group(group, self.device)
+        self.core_config = resolve(config, self.core_group.size, hidden_size_of(model))
+        for what, where, fix in self.core_config.warnings:
+            logger.warning("%s (%s): %s", what, where, fix)
+        self.view = ModelView(model)
+        given = optimizers.core_optimizer(optimizer, self.view)
+        self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given, self._log)
+        self.view.core = None
+        self._boundary = None
+        self._report = None
+        self._sent_groups = None
+        self._take_over()
+
+    @staticmethod
+    def _device_of(model):
+        return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+    @staticmethod
+    def _log(level, text):
+        logger.log(_LEVELS[level], "%s", text)
+
+    @property
+    def stage(self):
+        return self.core_config.value("zero_optimization.stage")
+
+    def _take_over(self):
+        shards = self.stage == 3
+        for index, param in enumerate(self.view.params):
+            sizes = list(param.shape)
+            earlier = params.handle_of(param)
+            if isinstance(earlier, _C.EarlyShard):
+                sizes = earlier.sizes
+            elif shards and not self.core.is_whole(index):
+                sizes = self.core.sizes(index)
+            params.adopt(param, params.EngineParam(self, index, sizes))
+            if shards:
+                params.mark_sharded(param)
+        self._use_hooks = UseHooks(self.core, self.view)
+        if isinstance(self.optimizer, optimizers.KernelOptimizer):
+            self.optimizer.bind(self)
+
+    @property
+    def param_dtype(self):
+        if self.core_config.value("bf16.enabled"):
+            return torch.bfloat16
+        return torch.float16 if self.core_config.value("fp16.enabled") else torch.float32
+
+    def _casts_inputs(self):
+        return self.core_config.value("fp16.enabled") and self.core_config.value("fp16.auto_cast")
+
+    def forward(self, *args, **kwargs):
+        self._check_open()
+        if self._casts_inputs():
+            args, kwargs = tensors.cast(args, self.param_dtype), tensors.cast(kwargs, self.param_dtype)
+        output = self.module(*args, **kwargs)
+        if not torch.is_grad_enabled() or not self.training:
+            self.core.end_pass()
+        return output
+
+    def backward(self, loss, retain_graph=False, average=True):
+        """Differentiates the loss, scaled as the precision needs and divided by the accumulation steps."""
+        self._check_open()
+        if not isinstance(loss, torch.Tensor):
+            raise ConfigError(f"the loss is a {type(loss).__name__}", "backward()", "give a tensor of one element")
+        self.core.backward(loss, retain_graph, average)
+
+    def step(self):
+        """Ends a micro-batch; updates the parameters when it was the last of a step."""
+        self._check_open()
+        self._send_groups()
+        self._report = self.core.step(self._boundary)
+        return self._report
+
+    def _send_groups(self):
+        if not isinstance(self.optimizer, optimizers.KernelOptimizer):
+            return
+        groups = self.optimizer.hyper_params()
+        if groups != self._sent_groups:
+            self.core.set_groups(groups)
+            self._sent_groups = groups
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Backwards inside only accumulate on this rank."""
+        self.core.change_no_sync(1)
+        try:
+            yield
+        finally:
+            if self.core is not None:
+                self.core.change_no_sync(-1)
+
+    def zero_grad(self, set_to_none=True):
+        """Forgets all gradients since the last step."""
+        for param in self.view.params:
+            param.grad = None
+        if self.core is not None:
+            self.core.clear_gradients()
+
+    def _check_open(self):
+        if self.core is None:
+            raise ConfigError("the engine is closed", type(self).__name__, "make a new one with initialize()")
+
+    def close(self):
+        """Takes every hook away and gives the memory back. Parameters that are sharded stay placeholders."""
+        if self.core is None:
+            return
+        self._use_hooks.remove()
+        for param in self.view.params:
+            params.release(param)
+        self.core = None
+        self.view = None
+
+    def __del__(self):
+        with contextlib.suppress(Exception):
+            self.close()
+
+
+def initialize(model, config, *, optimizer=None, group=None):
+    """An Engine; the same as capstan.Engine(...)."""
+    return Engine(model, config, optimizer=optimizer, group=group)

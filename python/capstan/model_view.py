@@ -1,0 +1,40 @@
+"""A torch.nn.Module as the C++ core sees it: named parameters, buffers, and a tree of modules."""
+
+from torch import nn
+
+from capstan import _C
+from capstan.params import handle_of
+
+LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
+
+
+class ModelView:
+    """`core` is what the engine is made from; `index` maps id(parameter) to its place there."""
+
+    def __init__(self, module):
+        self.modules = dict(module.named_modules())
+        self.params, self.index, names = [], {}, []
+        for name, param in module.named_parameters():
+            self.index[id(param)] = len(names)
+            self.params.append(param)
+            names.append(name)
+        self.names = names
+        self.core = _C.Model()
+        self.core.names = names
+        self.core.params = self.params
+        self.core.buffers = list(module.buffers())
+        self.core.tree = self._tree()
+        early = [handle_of(p) for p in self.params]
+        early = [h if isinstance(h, _C.EarlyShard) else None for h in early]
+        if any(h is not None for h in early):
+            self.core.early = early
+
+    def _tree(self):
+        place = {name: i for i, name in enumerate(self.modules)}
+        tree = []
+        for name, module in self.modules.items():
+            parent = place[name.rpartition(".")[0]] if name else -1
+            own = [self.index[id(p)] for p in module._parameters.values() if p is not None]
+            kind = f"{type(module).__module__}.{type(module).__qualname__}"
+            tree.append((name, kind, parent, isinstance(module, LISTS), own))
+        return tree

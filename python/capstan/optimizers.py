@@ -1,0 +1,157 @@
+"""Optimizers whose arithmetic is capstan's own kernels, and how any optimizer meets an engine."""
+
+import torch
+
+from capstan import _C
+from capstan.errors import ConfigError
+
+
+class KernelOptimizer(torch.optim.Optimizer):
+    """An optimizer over capstan's kernels.
+
+    In an engine its groups hold the hyper-parameters and the engine holds the state, sharded. On its own it
+    updates CPU tensors like any optimizer of torch.
+
+        >>> weight = torch.nn.Parameter(torch.ones(4))
+        >>> optimizer = AdamW([weight], lr=0.1)
+        >>> weight.sum().backward()
+        >>> optimizer.step()
+        >>> round(weight[0].item(), 6)
+        0.9
+    """
+
+    kind = None  # a name of the C++ side
+
+    def __init__(self, params, defaults):
+        self.engine = None
+        super().__init__(params, defaults)
+
+    def hyper_params(self):
+        """The groups without their parameters."""
+        return [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
+
+    def bind(self, engine):
+        """`engine` keeps the state from here on: state[p] shows this rank's part of it."""
+        self.engine = engine
+
+    def show_state(self):
+        core = self.engine.core
+        steps = core.progress.steps - core.progress.skipped
+        for group, hyper in zip(self.param_groups, self.hyper_params()):
+            names = _C.state_names(self.kind, hyper)
+            for param in group["params"]:
+                index = self.engine.view.index[id(param)]
+                if not param.requires_grad:
+                    continue
+                shown = self.state[param]
+                shown["step"] = steps
+                for name in names:
+                    shown[name] = core.local(index, name)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group, hyper in zip(self.param_groups, self.hyper_params()):
+            for param in group["params"]:
+                if param.grad is None:
+                    continue
+                if param.grad.is_sparse:
+                    raise RuntimeError(f"{type(self).__name__} does not support sparse gradients")
+                state = self.state[param]
+                names = _C.state_names(self.kind, hyper)
+                if not state:
+                    start = hyper.get("initial_accumulator_value", 0)
+                    state["step"] = 0
+                    for name in names:
+                        state[name] = torch.full_like(param, start, dtype=self.state_dtype(param))
+                state["step"] += 1
+                _C.update_tensor(self.kind, hyper, state["step"], param.detach(), param.grad.contiguous(),
+                                 [state[name] for name in names])
+                group["step"] = state["step"]
+        return loss
+
+    def state_dtype(self, param):
+        return torch.float32
+
+
+class AdamW(KernelOptimizer):
+    kind = "adamw"
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, bias_correction=True):
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                      bias_correction=bias_correction))
+
+
+class Adam(AdamW):
+    kind = "adam"
+
+
+class Lion(KernelOptimizer):
+    kind = "lion"
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), weight_decay=0.0):
+        super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
+
+
+class Adagrad(KernelOptimizer):
+    kind = "adagrad"
+
+    def __init__(self, params, lr=1e-2, eps=1e-10, weight_decay=0.0, lr_decay=0.0, initial_accumulator_value=0.0):
+        super().__init__(params, dict(lr=lr, eps=eps, weight_decay=weight_decay, lr_decay=lr_decay,
+                                      initial_accumulator_value=initial_accumulator_value))
+
+
+class Lamb(KernelOptimizer):
+    kind = "lamb"
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, bias_correction=True,
+                 max_coeff=10.0, min_coeff=0.01, eps_inside_sqrt=False):
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                      bias_correction=bias_correction, max_coeff=max_coeff, min_coeff=min_coeff,
+                                      eps_inside_sqrt=eps_inside_sqrt))
+
+
+def check_belongs(optimizer, view):
+    """Raises ConfigError that names every parameter of the optimizer which is not the model's."""
+    strangers = [f"group {g}, parameter {i} of shape {list(getattr(p, 'ds_shape', p.shape))}"
+                 for g, group in enumerate(optimizer.param_groups)
+                 for i, p in enumerate(group["params"]) if id(p) not in view.index]
+    if strangers:
+        raise ConfigError(f"the optimizer holds {len(strangers)} parameters that are not the model's: "
+                          + "; ".join(strangers[:10]), "optimizer",
+                          "build the optimizer from model.parameters() of this very model, after the last change of "
+                          "its modules (a copy, a second model or a resized layer has other parameters)")
+
+
+def core_optimizer(optimizer, view):
+    """What the C++ engine is given for this optimizer: kernels with groups, or a function that makes its step."""
+    if optimizer is None:
+        return None
+    check_belongs(optimizer, view)
+    if isinstance(optimizer, KernelOptimizer):
+        names = [[view.names[view.index[id(p)]] for p in group["params"]] for group in optimizer.param_groups]
+        return optimizer.kind, list(zip(optimizer.hyper_params(), names))
+    return lambda pieces: _piece_step(optimizer, view, pieces)
+
+
+def _piece_step(optimizer, view, pieces):
+    """Puts the pieces of the master copy in the place of the model's parameters."""
+    given = {index: tensor for index, tensor, whole in pieces}
+    optimizer.capstan_pieces = {}
+    for group in optimizer.param_groups:
+        kept = []
+        for param in group["params"]:
+            piece = given.get(view.index[id(param)])
+            if piece is None:
+                continue  # frozen, or on other ranks only
+            if piece is not param:
+                piece.requires_grad_(True)
+                if param in optimizer.state:
+                    optimizer.state[piece] = optimizer.state.pop(param)
+            optimizer.capstan_pieces[view.index[id(param)]] = piece
+            kept.append(piece)
+        group["params"] = kept
+    return optimizer.step

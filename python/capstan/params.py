@@ -1,0 +1,150 @@
+"""Parameters that are sharded: whole while somebody holds them, placeholders of shape [0] otherwise."""
+
+import contextlib
+import enum
+import itertools
+import weakref
+
+import torch
+
+_HANDLE = "_capstan_handle"
+_ids = itertools.count()
+
+
+class ParamStatus(enum.Enum):
+    AVAILABLE = 1
+    NOT_AVAILABLE = 2
+    INFLIGHT = 3
+
+
+def handle_of(param):
+    """What can gather this parameter, or None: it is an ordinary one."""
+    return getattr(param, _HANDLE, None)
+
+
+class EngineParam:
+    """A parameter of a model that an engine manages; the counterpart of _C.EarlyShard."""
+
+    def __init__(self, engine, index, sizes):
+        self._engine, self.index, self.sizes = weakref.ref(engine), index, sizes
+
+    @property
+    def engine(self):
+        """The engine, or None after it is gone."""
+        engine = self._engine()
+        return engine if engine is not None and engine.core is not None else None
+
+    @property
+    def core(self):
+        engine = self.engine
+        return engine.core if engine is not None else None
+
+    @property
+    def whole(self):
+        return self.core is None or self.core.is_whole(self.index)
+
+    def pin(self):
+        if self.core is not None:
+            self.core.pin([self.index])
+
+    def unpin(self):
+        if self.core is not None:
+            self.core.unpin([self.index])
+
+    def take_from(self, root):
+        if self.core is not None:
+            self.core.take_from(self.index, root)
+
+
+class ShardedParameter(torch.nn.Parameter):
+    """What the class of a parameter becomes when it is sharded; the object stays the same."""
+
+    @property
+    def ds_status(self):
+        return ParamStatus.AVAILABLE if handle_of(self).whole else ParamStatus.NOT_AVAILABLE
+
+    @property
+    def ds_shape(self):
+        return torch.Size(handle_of(self).sizes)
+
+    @property
+    def ds_numel(self):
+        return self.ds_shape.numel()
+
+    @property
+    def ds_tensor(self):
+        """This rank's elements, 1-D."""
+        handle = handle_of(self)
+        part = handle.part if not isinstance(handle, EngineParam) else handle.core.local_param(handle.index)
+        part.ds_numel = part.numel()
+        part.status = ParamStatus.AVAILABLE
+        return part
+
+    def item(self):
+        with gathered([self]):
+            return self.data.item()
+
+    def __deepcopy__(self, memo):
+        if id(self) in memo:
+            return memo[id(self)]
+        with gathered([self]):
+            memo[id(self)] = copy = torch.nn.Parameter(self.data.clone(), self.requires_grad)
+        return copy
+
+    def __reduce_ex__(self, protocol):
+        if not handle_of(self).whole:
+            raise RuntimeError("a sharded parameter cannot be pickled: hold it in capstan.gathered() while you do")
+        return super().__reduce_ex__(protocol)
+
+
+def adopt(param, handle):
+    """Gives a parameter to `handle`, the first time or from an earlier one."""
+    if not hasattr(param, "ds_id"):
+        param.ds_id = next(_ids)
+    setattr(param, _HANDLE, handle)
+
+
+def mark_sharded(param):
+    if type(param) is torch.nn.Parameter:
+        param.__class__ = ShardedParameter
+
+
+def release(param):
+    """The parameter is an ordinary one again."""
+    if handle_of(param) is not None:
+        delattr(param, _HANDLE)
+    if type(param) is ShardedParameter:
+        param.__class__ = torch.nn.Parameter
+    if hasattr(param, "ds_id"):
+        del param.ds_id
+
+
+def flat_list(params):
+    if isinstance(params, torch.Tensor):
+        return [params]
+    if isinstance(params, torch.nn.Module):
+        return list(params.parameters())
+    return [p for p in params if p is not None]
+
+
+@contextlib.contextmanager
+def gathered(params, modifier_rank=None):
+    """Holds parameters whole; ordinary ones and None are passed over. Collective, both ways.
+
+    With `modifier_rank`, what that rank wrote becomes everybody's; without, what anyone wrote into a
+    sharded parameter is forgotten.
+    """
+    managed = {p.ds_id: p for p in flat_list(params) if handle_of(p) is not None}
+    handles = [handle_of(managed[key]) for key in sorted(managed)]
+    held = []
+    try:
+        for handle in handles:
+            handle.pin()
+            held.append(handle)
+        yield
+        if modifier_rank is not None:
+            for handle in handles:
+                handle.take_from(modifier_rank)
+    finally:
+        for handle in held:
+            handle.unpin()

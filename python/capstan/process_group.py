@@ -1,0 +1,36 @@
+"""The ranks of a job: torch.distributed's group, as the C++ core takes it."""
+
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+
+from capstan import _C
+
+
+def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, world_size=-1):
+    """Joins the ranks that a launcher started, unless somebody has done so already; without one, a world of one."""
+    if dist.is_initialized():
+        return
+    if backend is None:
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+    options = {} if timeout is None else {"timeout": timeout}
+    if init_method is not None:
+        options["init_method"] = init_method
+    if rank >= 0:
+        options["rank"] = rank
+    if world_size > 0:
+        options["world_size"] = world_size
+    alone = "RANK" not in os.environ and "WORLD_SIZE" not in os.environ and not options.keys() - {"timeout"}
+    if alone:
+        options.update(store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(backend, **options)
+
+
+def core_group(process_group=None, device="cpu", timeout=None):
+    """A _C.Group over a group of torch.distributed (default: all ranks)."""
+    group = dist.group.WORLD if process_group is None else process_group
+    backend = group._get_backend(torch.device(device))
+    seconds = (timeout or getattr(backend.options, "_timeout", datetime.timedelta(minutes=10))).total_seconds()
+    return _C.Group(backend, f"of {group.size()} ranks", seconds)
