@@ -1,6 +1,9 @@
 // Step time, TFLOP/s and memory of GPT-2 training on random tokens, one JSON line per run: the
 // setting of the peers' benchmark, so that their figures can stand beside it.
 //   gpt_bench [--size xl] [--batch 16] [--seq 1024] [--stage 0,1,2,3] [--steps 8] [--checkpointing]
+//             [--offload optimizer|both]
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -41,6 +44,8 @@ struct Arguments {
   std::vector<int> stages = {0, 1, 2, 3};
   int steps = 8;
   bool checkpointing = false;
+  std::string offload = "none";  // what lives in host memory: optimizer, or both: parameters too
+  double ratio = 1.0;
   std::string trace;  // of one step, for chrome://tracing
 };
 
@@ -67,13 +72,18 @@ models::GptOptions model_options(const Arguments& arguments) {
   return options;
 }
 
-engine::Options engine_options(int stage, bool on_gpu) {
+engine::Options engine_options(const Arguments& arguments, int stage, bool on_gpu) {
   engine::Options options;
   options.gradient_clipping = 1.0;
   options.optimizer =
       optim::Options{.kind = optim::Kind::adamw, .hyper = {.lr = 1e-4, .weight_decay = 0.01}};
   options.precision.params = on_gpu ? DType::bf16 : DType::fp32;
   options.shard.stage = stage;
+  if (arguments.offload != "none") {
+    options.store.optimizer.placement = store::Placement::host;
+    options.store.optimizer.ratio = arguments.ratio;
+  }
+  if (arguments.offload == "both") options.store.params.placement = store::Placement::host;
   return options;
 }
 
@@ -94,6 +104,12 @@ void wait_for(c10::Device device) {
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
+double resident_gib() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  return static_cast<double>(use.ru_maxrss) / (1024.0 * 1024.0);
+}
+
 void trace_step(const std::string& path, const std::function<void()>& step) {
   const std::set<profiler::ActivityType> what = {profiler::ActivityType::CPU,
                                                  profiler::ActivityType::CUDA};
@@ -107,7 +123,7 @@ void trace_step(const std::string& path, const std::function<void()>& step) {
 void measure(const Arguments& arguments, int stage, comm::Group& group, c10::Device device) {
   models::Gpt model(model_options(arguments));
   model->to(device);
-  Engine engine(model, engine_options(stage, !device.is_cpu()), {.group = &group});
+  Engine engine(model, engine_options(arguments, stage, !device.is_cpu()), {.group = &group});
   at::manual_seed(0);
   const at::Tensor ids = at::randint(model->options().vocab, {arguments.batch, arguments.seq},
                                      at::TensorOptions(at::kLong).device(device));
@@ -141,13 +157,15 @@ void measure(const Arguments& arguments, int stage, comm::Group& group, c10::Dev
   }
   if (group.rank() != 0) return;
   fmt::print(
-      "{{\"stage\": {}, \"size\": \"{}\", \"batch\": {}, \"seq\": {}, \"world\": {}, "
-      "\"checkpointing\": {}, \"params\": {}, \"step_ms\": {:.2f}, "
-      "\"tflops_per_rank\": {:.1f}, \"peak_gib\": {:.2f}, \"loss\": {:.6f}}}\n",
-      stage, arguments.size, arguments.batch, arguments.seq, group.size(), arguments.checkpointing,
-      models::parameter_count(model->options()), median * 1e3,
+      R"({{"stage": {}, "offload": "{}", "size": "{}", "batch": {}, "seq": {}, "world": {}, )"
+      R"("checkpointing": {}, "params": {}, "step_ms": {:.2f}, "tflops_per_rank": {:.1f}, )"
+      R"("peak_gib": {:.2f}, "host_gib": {:.2f}, "loss": {:.6f}}})"
+      "\n",
+      stage, arguments.offload, arguments.size, arguments.batch, arguments.seq, group.size(),
+      arguments.checkpointing, models::parameter_count(model->options()), median * 1e3,
       tokens * models::flops_per_token(model->options(), arguments.seq) / median / 1e12, peak,
-      loss.item<double>());
+      resident_gib(), loss.item<double>());
+  std::fflush(stdout);
 }
 
 int run(int argc, char** argv) {
@@ -159,6 +177,9 @@ int run(int argc, char** argv) {
   app.add_option("--stage", arguments.stages)->delimiter(',');
   app.add_option("--steps", arguments.steps)->check(CLI::PositiveNumber);
   app.add_flag("--checkpointing", arguments.checkpointing);
+  app.add_option("--offload", arguments.offload)
+      ->check(CLI::IsMember({"none", "optimizer", "both"}));
+  app.add_option("--ratio", arguments.ratio)->check(CLI::Range(0.0, 1.0));
   app.add_option("--trace", arguments.trace, "Write a timeline of one step to this file");
   CLI11_PARSE(app, argc, argv);
   const RankEnv ranks = read_rank_env(process_env());

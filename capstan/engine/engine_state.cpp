@@ -172,7 +172,7 @@ GradNorm EngineState::check_and_apply(const StepReport& report, bool look) {
   }
   GradNorm norm;
   if (gate_ != nullptr) {
-    gate_->start(*sharded, {gradient_factor(), options.gradient_clipping, look});
+    gate_->start(*sharded, {gradient_factor(), options.gradient_clipping, look}, {*workers_});
     if (updater_->takes_gate()) {
       apply(report, gradient_factor(), gate_->gate());
       return gate_->finish(*group_);

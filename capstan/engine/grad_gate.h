@@ -1,5 +1,5 @@
-// The check of the gradients where they live in GPU memory: norm, overflow and clipping are decided
-// on the device, so that the update can be enqueued before the host knows the outcome.
+// The check of the gradients of a model on a GPU: norm, overflow and clipping are decided on the
+// device, so that the update can be enqueued before the host knows the outcome.
 #pragma once
 
 #include <vector>
@@ -22,10 +22,12 @@ void* current_stream(c10::Device device);
 // Ranks:   start() is collective.
 class GradGate {
  public:
-  explicit GradGate(const shard::ShardedModel& model);
+  // Gradients that leave for the host are summed on their way.
+  explicit GradGate(shard::ShardedModel& model);
 
-  // After finish_gradients(): enqueues the decision on the current stream.
-  void start(shard::ShardedModel& model, const optim::GateRule& rule);
+  // After finish_gradients(): enqueues the decision on the current stream. `run` sums what is on
+  // the host and was not summed before.
+  void start(shard::ShardedModel& model, const optim::GateRule& rule, const optim::CpuRun& run);
   // In device memory, for kernels that are enqueued after start().
   const optim::StepGate* gate() const;
   // Waits for the decision, not for what was enqueued behind it. The same bits as
@@ -33,12 +35,26 @@ class GradGate {
   GradNorm finish(const comm::Group& group);
 
  private:
-  void fill_table(shard::ShardedModel& model);
+  // The pieces of one unit, side by side in the list of all.
+  struct UnitPieces {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::vector<std::int64_t> in_shard;  // where each begins
+    bool summed = false;                 // in this step
+  };
+
+  void list_pieces(const shard::ShardedModel& model);
+  void point_at(UnitPieces& pieces, const at::Tensor& grads);
+  void sum_on_device(std::size_t begin, std::size_t end);
+  void sum_on_host(UnitPieces& pieces, const at::Tensor& grads, const optim::CpuRun& run);
 
   c10::Device device_;
-  std::vector<optim::SumPiece> pieces_;  // all but the addresses
-  optim::SumWork work_;
-  device::HostBuffer host_table_;   // read by the device from start() on
+  std::vector<UnitPieces> units_;        // by unit
+  std::vector<optim::SumPiece> pieces_;  // of all units, in the order of the step
+  std::vector<std::int32_t> param_of_;   // of each piece
+  std::int64_t block_count_ = 0;
+  device::HostBuffer host_table_;   // read by the device until the decision
+  device::HostBuffer host_sums_;    // likewise
   device::HostBuffer host_result_;  // written by the device before the event
   at::Tensor table_;
   at::Tensor params_;    // of each piece

@@ -51,9 +51,17 @@ void check(const Options& options, bool has_optimizer_factory) {
   if (options.batch.accumulation_steps < 1) {
     problems.push_back(fmt::format("accumulation_steps is {}", options.batch.accumulation_steps));
   }
-  if (options.store.params.placement != store::Placement::device ||
-      options.store.optimizer.placement != store::Placement::device) {
-    problems.emplace_back("offload to host or nvme is not available yet");
+  const shard::Policy policy = shard::policy_for(options.shard);
+  if (options.store.params.placement == store::Placement::nvme ||
+      options.store.optimizer.placement == store::Placement::nvme) {
+    problems.emplace_back("offload to nvme is not available yet");
+  }
+  if (options.store.optimizer.placement != store::Placement::device && !policy.shards_optimizer()) {
+    problems.emplace_back("the optimizer can be offloaded at stages 1 to 3 only");
+  }
+  if (options.store.params.placement != store::Placement::device &&
+      policy.params != shard::Gather::per_use) {
+    problems.emplace_back("parameters can be offloaded at stage 3 only");
   }
   if (options.optimizer.has_value()) optim::check(*options.optimizer);
   precision::check(options.precision);
@@ -119,6 +127,13 @@ shard::Settings shard_settings(const Options& options, int ranks,
                  .before_sum = averaging(options.comm, ranks).before_sum,
                  .overlap = options.shard.overlap_comm},
       .states = states,
+      .host = {.optimizer_share = options.store.optimizer.placement == store::Placement::host
+                                      ? options.store.optimizer.ratio
+                                      : 0,
+               .params = options.store.params.placement == store::Placement::host,
+               .pin = options.store.optimizer.pin && options.store.params.pin,
+               .out_of_memory_advice =
+                   "offload less (offload_optimizer.ratio), use more ranks, or free host memory"},
       .unused = options.shard.unused_parameters,
       .check_ranks = options.shard.check_ranks,
       .out_of_memory_advice = next_saving(options)};

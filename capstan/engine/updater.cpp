@@ -1,5 +1,8 @@
 #include "capstan/engine/updater.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -17,6 +20,7 @@ KernelUpdater::KernelUpdater(const optim::Options& options, const shard::Sharded
       stretches_(model.plan().units.size()) {
   for (const int unit : model.step_order()) {
     stretches_[static_cast<std::size_t>(unit)] = stretches_of(model, unit);
+    any_on_host_ = any_on_host_ || model.states(unit).on_host;
   }
 }
 
@@ -51,7 +55,6 @@ optim::Span KernelUpdater::span_of(const shard::UnitStates& states, const at::Te
   for (std::size_t i = 0; i < states.moments.size(); ++i) {
     span.states[i] = column(states.moments[i], range.begin);
   }
-  if (!states.master_is_params()) span.param = column(states.params, range.begin);
   return span;
 }
 
@@ -71,26 +74,69 @@ void KernelUpdater::update(shard::ShardedModel& model, const UpdateScalars& scal
   model.finish_updates();
 }
 
+void KernelUpdater::run_stretches(const std::vector<Stretch>& stretches,
+                                  const shard::UnitStates& states, const at::Tensor& grads,
+                                  const Target& target, const Kernel& kernel) {
+  for (const Stretch& stretch : stretches) {
+    const layout::ElemRange range = layout::intersect(stretch.range, target.range);
+    if (range.size() == 0) continue;
+    optim::Span span = span_of(states, grads, range);
+    if (target.values.defined()) {
+      span.param = column(target.values, range.begin - target.range.begin);
+    }
+    kernel(stretch, span);
+  }
+}
+
+void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at::Tensor& grads,
+                                 const Kernel& kernel) {
+  const shard::UnitStates& states = model.states(unit);
+  const std::vector<Stretch>& stretches = stretches_[static_cast<std::size_t>(unit)];
+  const std::int64_t elems = states.owned.range.size();
+  if (states.params.device() == states.master.device() && !model.sends_values(unit)) {
+    const at::Tensor values = states.master_is_params() ? at::Tensor() : states.params;
+    return run_stretches(stretches, states, grads, {{0, elems}, values}, kernel);
+  }
+  if (!states.on_host) {
+    const at::Tensor values =
+        at::empty({elems}, states.params.options().device(states.master.device()));
+    run_stretches(stretches, states, grads, {{0, elems}, values}, kernel);
+    return model.fetch_values(unit, values);
+  }
+  // A piece travels to the device while the next is computed. (Chosen: long enough for full speed
+  // of the link, short enough that the last one hardly delays the end.)
+  constexpr std::int64_t kPieceElems = std::int64_t{1} << 23;
+  const bool same_dtype = states.master.scalar_type() == states.params.scalar_type();
+  for (std::int64_t begin = 0; begin < elems; begin += kPieceElems) {
+    const layout::ElemRange range{begin, std::min(elems, begin + kPieceElems)};
+    at::Tensor values = same_dtype ? at::Tensor() : model.new_values(unit, range.size());
+    run_stretches(stretches, states, grads, {range, values}, kernel);
+    if (same_dtype) values = states.master.narrow(0, range.begin, range.size());
+    model.send_values(unit, begin, std::move(values));
+  }
+}
+
 void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScalars& scalars) {
   for (const int unit : model.step_order()) {
     const at::Tensor grads = model.owned_gradient(unit);
-    for (const Stretch& stretch : stretches_[static_cast<std::size_t>(unit)]) {
-      const optim::Span span = span_of(model.states(unit), grads, stretch.range);
+    const bool on_gpu = model.states(unit).master.is_cuda();
+    const auto kernel = [&](const Stretch& stretch, const optim::Span& span) {
       const optim::StepScalars mine = scalars_of(scalars, stretch.group);
-      if (device_.is_cuda()) {
+      if (on_gpu) {
         optim::update(kind_, hyper_of(stretch), mine, span,
                       optim::CudaRun{current_stream(device_), scalars.gate});
       } else {
         optim::update(kind_, hyper_of(stretch), mine, span, run_);
       }
-    }
+    };
+    write_params(model, unit, grads, kernel);
     model.publish(unit);
   }
 }
 
 std::vector<optim::LambSums> KernelUpdater::prepare_lamb(shard::ShardedModel& model, int unit,
                                                          const UpdateScalars& scalars) {
-  if (device_.is_cuda()) return prepare_lamb_on_device(model, unit, scalars);
+  if (model.states(unit).master.is_cuda()) return prepare_lamb_on_device(model, unit, scalars);
   const at::Tensor grads = model.owned_gradient(unit);
   std::vector<optim::LambSums> sums;
   for (const Stretch& stretch : stretches_[static_cast<std::size_t>(unit)]) {
@@ -161,19 +207,20 @@ std::vector<double> KernelUpdater::lamb_slot_sums(shard::ShardedModel& model,
 void KernelUpdater::update_lamb(shard::ShardedModel& model, const UpdateScalars& scalars) {
   const std::vector<double> sums = lamb_slot_sums(model, scalars);
   for (const int unit : model.step_order()) {
-    for (const Stretch& stretch : stretches_[static_cast<std::size_t>(unit)]) {
+    const bool on_gpu = model.states(unit).master.is_cuda();
+    const auto kernel = [&](const Stretch& stretch, const optim::Span& span) {
       const optim::HyperParams& hyper = hyper_of(stretch);
       const auto param = static_cast<std::size_t>(stretch.param);
       const double ratio = optim::lamb_trust_ratio(
           hyper, {.master_squares = sums[2 * param], .update_squares = sums[2 * param + 1]});
-      const optim::Span span = span_of(model.states(unit), {}, stretch.range);
       const optim::StepScalars mine = scalars_of(scalars, stretch.group);
-      if (device_.is_cuda()) {
+      if (on_gpu) {
         optim::lamb_apply(hyper, mine, ratio, span, optim::CudaRun{current_stream(device_)});
       } else {
         optim::lamb_apply(hyper, mine, ratio, span, run_);
       }
-    }
+    };
+    write_params(model, unit, {}, kernel);
     model.publish(unit);
   }
 }

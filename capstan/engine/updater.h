@@ -46,7 +46,9 @@ class KernelUpdater final : public Updater {
                 optim::WorkerPool& workers);
 
   void update(shard::ShardedModel& model, const UpdateScalars& scalars) override;
-  bool takes_gate() const override { return device_.is_cuda() && kind_ != optim::Kind::lamb; }
+  bool takes_gate() const override {
+    return device_.is_cuda() && !any_on_host_ && kind_ != optim::Kind::lamb;
+  }
   void set_hyper_params(const std::vector<optim::HyperParams>& groups) override {
     groups_.hyper = groups;
   }
@@ -61,11 +63,25 @@ class KernelUpdater final : public Updater {
     layout::ElemRange range;  // in the owned elements
   };
 
+  // Where new values of the elements of `range` go; undefined: nowhere, the master is all there is.
+  struct Target {
+    layout::ElemRange range;
+    at::Tensor values;
+  };
+
   std::vector<Stretch> stretches_of(const shard::ShardedModel& model, int unit) const;
+  // Without a parameter column.
   optim::Span span_of(const shard::UnitStates& states, const at::Tensor& grads,
                       layout::ElemRange range) const;
   optim::StepScalars scalars_of(const UpdateScalars& scalars, int group) const;
   void update_elements(shard::ShardedModel& model, const UpdateScalars& scalars);
+  // Calls kernel(stretch, span) for all that this rank owns of a unit; the spans' parameter column
+  // is where new values go, and they go on from there to where the parameters live.
+  using Kernel = std::function<void(const Stretch& stretch, const optim::Span& span)>;
+  void write_params(shard::ShardedModel& model, int unit, const at::Tensor& grads,
+                    const Kernel& kernel);
+  void run_stretches(const std::vector<Stretch>& stretches, const shard::UnitStates& states,
+                     const at::Tensor& grads, const Target& target, const Kernel& kernel);
   void update_lamb(shard::ShardedModel& model, const UpdateScalars& scalars);
   std::vector<double> lamb_slot_sums(shard::ShardedModel& model, const UpdateScalars& scalars);
   // Of each stretch of a unit.
@@ -78,6 +94,7 @@ class KernelUpdater final : public Updater {
   }
 
   c10::Device device_;
+  bool any_on_host_ = false;
   optim::Kind kind_;
   ParamGroups groups_;
   optim::CpuRun run_;

@@ -80,7 +80,8 @@ at::Tensor read_whole(ShardedModel& model, int param, ColumnName column) {
   const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
   if (!spec.trainable) return {};
   const UnitSpec& unit = unit_spec(model, param);
-  const at::Tensor part = own_part(model, place.unit, column);
+  // Groups take tensors of the device; what lives on the host travels through it.
+  const at::Tensor part = own_part(model, place.unit, column).to(model.device());
   if (part.numel() == unit.layout.padded_elems())
     return slot_of(part, unit, place.slot, spec.sizes);
   const at::Tensor whole = at::empty({unit.layout.padded_elems()}, part.options());
@@ -186,7 +187,7 @@ at::Tensor assemble(ShardedModel& model, int param, const at::Tensor& mine) {
     return mine.reshape(spec.sizes).clone();
   }
   // Pieces differ in size from rank to rank: each rank adds its own to zeros.
-  at::Tensor whole = at::zeros({spec.numel()}, mine.options());
+  at::Tensor whole = at::zeros({spec.numel()}, mine.options().device(model.device()));
   if (range.size() > 0) whole.narrow(0, range.begin, range.size()).copy_(mine.reshape({-1}));
   model.group().all_reduce(whole, spec.name).wait();
   return whole.view(spec.sizes);

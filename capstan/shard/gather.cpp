@@ -1,9 +1,12 @@
 #include "capstan/shard/gather.h"
 
+#include <c10/core/StreamGuard.h>
+
 namespace capstan::shard {
 
-Gatherer::Gatherer(std::span<Unit> units, comm::Group& group, const GatherLimits& limits)
-    : units_(units), group_(group), limits_(limits), slots_(units.size()) {
+Gatherer::Gatherer(std::span<Unit> units, comm::Group& group, const GatherLimits& limits,
+                   HostTraffic* traffic)
+    : units_(units), group_(group), limits_(limits), traffic_(traffic), slots_(units.size()) {
   for (const Unit& unit : units) {
     const bool released = !unit.keeps_whole();
     bytes_.push_back(released ? unit.spec().whole_bytes() : 0);
@@ -15,15 +18,29 @@ void Gatherer::start(int unit) {
   Unit& target = at(unit);
   target.start_gather();
   live_bytes_ += bytes_[static_cast<std::size_t>(unit)];
-  if (!target.gather_is_free()) {
+  if (target.shard_on_host()) {
+    start_from_host(unit);
+  } else if (!target.gather_is_free()) {
     slot(unit).gather = group_.all_gather(target.flat(), target.shard(), target.spec().name);
   }
+}
+
+// Our part goes to its place in the flat buffer, and from there to the others: from the stream that
+// brought it, so that neither waits for the computation.
+void Gatherer::start_from_host(int unit) {
+  Unit& target = at(unit);
+  const at::Tensor part = target.own_part();
+  slot(unit).from_host = traffic_->send_ahead(part, target.shard());
+  if (group_.size() == 1) return;
+  const c10::OptionalStreamGuard behind_the_copy(traffic_->to_device());
+  slot(unit).gather = group_.all_gather(target.flat(), part, target.spec().name);
 }
 
 void Gatherer::finish(int unit) {
   if (at(unit).state() != UnitState::gathering) return;
   slot(unit).gather.wait();
   slot(unit).gather = {};
+  if (traffic_ != nullptr) traffic_->await(slot(unit).from_host);
   at(unit).show();
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "capstan/comm/group.h"
+#include "capstan/shard/host_traffic.h"
 #include "capstan/shard/unit.h"
 #include "capstan/shard/use_trace.h"
 
@@ -24,8 +25,9 @@ struct GatherLimits {
 // Ranks:   collective; every rank calls in the same order.
 class Gatherer {
  public:
-  // `units` and `group` must outlive this.
-  Gatherer(std::span<Unit> units, comm::Group& group, const GatherLimits& limits);
+  // `units`, `group` and `traffic` must outlive this; traffic is needed for shards on the host.
+  Gatherer(std::span<Unit> units, comm::Group& group, const GatherLimits& limits,
+           HostTraffic* traffic = nullptr);
 
   // Makes these units whole and pins them, then starts gathering what usually comes next.
   void need(std::span<const int> units);
@@ -43,11 +45,13 @@ class Gatherer {
  private:
   struct Slot {
     comm::PendingOp gather;
+    HostTraffic::Ahead from_host;  // world of one: the copy is all there is to wait for
     int pins = 0;
     bool unused = false;  // prefetched and not yet used
   };
 
   void start(int unit);
+  void start_from_host(int unit);
   void finish(int unit);
   void release(int unit);
   void prefetch();
@@ -59,6 +63,7 @@ class Gatherer {
   std::span<Unit> units_;
   comm::Group& group_;
   GatherLimits limits_;
+  HostTraffic* traffic_;
   UseTrace trace_;
   std::vector<Slot> slots_;
   std::vector<std::int64_t> bytes_;  // of each unit when whole; 0 for those that stay whole

@@ -7,11 +7,12 @@
 
 namespace capstan::shard {
 Reducer::Reducer(const Plan& plan, comm::Group& group, store::Pool& pool,
-                 const ReduceSettings& settings)
+                 const ReduceSettings& settings, GradSink* sink)
     : plan_(plan),
       group_(group),
       pool_(pool),
       settings_(settings),
+      sink_(sink),
       grads_(plan.units.size()),
       came_in_backward_(plan.params.size(), 0),
       came_since_clear_(plan.params.size(), 0) {
@@ -72,14 +73,16 @@ void Reducer::issue(int unit) {
   at::Tensor flat = grads.local->complete();
   if (settings_.before_sum != 1.0) flat.mul_(settings_.before_sum);
   if (group_.size() == 1) {
-    add_alone(grads);
+    add_alone(unit);
+    hand_over(unit);
     return;
   }
   // One unit travels while the next is filled: more in flight would hold more whole gradient
   // buffers and, on one link, finish no sooner.
   settle(0);
   const UnitSpec& spec = plan_.units[static_cast<std::size_t>(unit)];
-  if (!grads.sum.defined()) {
+  const bool accumulate = grads.sum.defined();
+  if (!accumulate) {
     const at::TensorOptions options = flat.options().dtype(torch_dtype(settings_.accum));
     const std::int64_t elems = spec.layout.shard_elems();
     grads.sum =
@@ -95,17 +98,18 @@ void Reducer::issue(int unit) {
     flat = converted;
     grads.local->drop();
   }
-  in_flight_.push_back({.unit = unit,
-                        .op = group_.reduce_scatter(
-                            grads.sum, flat, {.accumulate = grads.has_sum, .label = spec.name}),
-                        .converted = converted});
+  in_flight_.push_back(
+      {.unit = unit,
+       .op = group_.reduce_scatter(grads.sum, flat, {.accumulate = accumulate, .label = spec.name}),
+       .converted = converted});
   grads.has_sum = true;
   if (!settings_.overlap) settle(0);
 }
 
 // The sum over one rank is its gradient: the first one is kept as it is, in its own dtype.
-void Reducer::add_alone(UnitGrads& grads) {
-  if (!grads.has_sum) {
+void Reducer::add_alone(int unit) {
+  UnitGrads& grads = at(unit);
+  if (!grads.sum.defined()) {
     grads.sum = grads.local->take();
     grads.has_sum = true;
     return;
@@ -123,11 +127,16 @@ void Reducer::add_alone(UnitGrads& grads) {
   grads.local->drop();
 }
 
+void Reducer::hand_over(int unit) {
+  if (sink_ != nullptr && sink_->takes(unit)) sink_->take(unit, std::move(at(unit).sum));
+}
+
 void Reducer::settle(std::size_t at_most) {
   while (in_flight_.size() > at_most) {
     InFlight& oldest = in_flight_.front();
     oldest.op.wait();
     if (!oldest.converted.defined()) at(oldest.unit).local->drop();
+    hand_over(oldest.unit);
     in_flight_.pop_front();
   }
 }

@@ -24,6 +24,15 @@ struct ReduceSettings {
   bool overlap = true;         // false: wait for each reduction where it is issued
 };
 
+// Takes finished sums away: to another home than the device's memory.
+class GradSink {
+ public:
+  virtual ~GradSink() = default;
+  virtual bool takes(int unit) const = 0;
+  // Our shard of the sum over ranks, of one backward. The sink adds those of several.
+  virtual void take(int unit, at::Tensor sum) = 0;
+};
+
 // Every rank reduces the same units in the same order (the reverse of the plan's) whatever its own
 // graph used: a unit is issued when it is complete and all before it are issued; the end of the
 // backward issues the rest, with zeros for what did not come.
@@ -32,8 +41,9 @@ struct ReduceSettings {
 // Ranks:   collective: end_backward(), finish() and, while backward runs, arrived().
 class Reducer {
  public:
-  // `plan`, `pool` and `group` must outlive this.
-  Reducer(const Plan& plan, comm::Group& group, store::Pool& pool, const ReduceSettings& settings);
+  // `plan`, `pool`, `group` and `sink` (null: nobody takes sums away) must outlive this.
+  Reducer(const Plan& plan, comm::Group& group, store::Pool& pool, const ReduceSettings& settings,
+          GradSink* sink = nullptr);
 
   // sync false: this backward only accumulates locally (a "no sync" scope).
   void begin_backward(bool sync);
@@ -42,7 +52,7 @@ class Reducer {
 
   // Before the step: everything is reduced and nothing is in flight any more.
   void finish();
-  // Our shard of the sum, after finish(); undefined for frozen units.
+  // Our shard of the sum, after finish(); undefined for frozen units and for those of a sink.
   const at::Tensor& sum(int unit) const;
   // Trainable parameters that got no gradient on this rank since the last clear().
   std::vector<int> unused_params() const;
@@ -53,10 +63,10 @@ class Reducer {
   struct UnitGrads {
     std::unique_ptr<LocalGrads> local;  // empty for frozen units
     at::Tensor sum;                     // 1-D, shard_elems
-    bool has_sum = false;
-    int arrived = 0;      // parameters that came in this backward
-    bool issued = false;  // in this backward
-    bool late = false;    // a gradient came after that: a re-entrant backward
+    bool has_sum = false;               // here or in the sink
+    int arrived = 0;                    // parameters that came in this backward
+    bool issued = false;                // in this backward
+    bool late = false;                  // a gradient came after that: a re-entrant backward
   };
   struct InFlight {
     int unit = 0;
@@ -67,7 +77,8 @@ class Reducer {
   bool flying(int unit) const;
   void issue_ready();
   void issue(int unit);
-  void add_alone(UnitGrads& grads);
+  void add_alone(int unit);
+  void hand_over(int unit);
   void settle(std::size_t at_most);
   void settle_unit(int unit);
   UnitGrads& at(int unit) { return grads_[static_cast<std::size_t>(unit)]; }
@@ -76,6 +87,7 @@ class Reducer {
   comm::Group& group_;
   store::Pool& pool_;
   ReduceSettings settings_;
+  GradSink* sink_;
   std::vector<UnitGrads> grads_;
   std::vector<int> order_;  // trainable units as they are reduced
   std::size_t next_ = 0;    // in order_: the first not yet issued in this backward

@@ -26,9 +26,35 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
       group_(group),
       pool_(device_of(model.params), ledger_, settings_.out_of_memory_advice) {
   check_plans_agree();
+  on_host_ = units_on_host(plan_, settings_.host.optimizer_share);
+  if (settings_.host.used()) {
+    // Page-locked memory serves copies to another device; there are none for a model on the CPU.
+    const bool pinned = settings_.host.pin && !pool_.device().is_cpu();
+    host_pool_ = store::Pool::of_host(host_ledger_, settings_.host.out_of_memory_advice, pinned);
+    traffic_ = std::make_unique<HostTraffic>(pool_.device());
+    host_grads_ =
+        std::make_unique<HostGrads>(on_host_, settings_.reduce.accum, *traffic_, *host_pool_);
+  }
   adopt(model);
-  gatherer_ = std::make_unique<Gatherer>(units_, group_, settings_.limits);
-  reducer_ = std::make_unique<Reducer>(plan_, group_, pool_, settings_.reduce);
+  gatherer_ = std::make_unique<Gatherer>(units_, group_, settings_.limits, traffic_.get());
+  reducer_ = std::make_unique<Reducer>(plan_, group_, pool_, settings_.reduce, host_grads_.get());
+}
+
+std::vector<bool> units_on_host(const Plan& plan, double share) {
+  std::vector<bool> on_host(plan.units.size(), false);
+  const double wanted = share * static_cast<double>(plan.trainable_elems());
+  double placed = 0;
+  for (std::size_t i = 0; i < plan.units.size(); ++i) {
+    if (!plan.units[i].trainable || placed >= wanted) continue;
+    on_host[i] = true;
+    placed += static_cast<double>(plan.units[i].layout.padded_elems());
+  }
+  return on_host;
+}
+
+StatesHome ShardedModel::home_of(int unit, bool params_on_host) {
+  const bool on_host = on_host_[static_cast<std::size_t>(unit)];
+  return {on_host ? *host_pool_ : pool_, on_host, on_host == params_on_host};
 }
 
 std::vector<std::int64_t> ShardedModel::from_all_ranks(std::int64_t mine, const char* label) {
@@ -88,14 +114,16 @@ void ShardedModel::adopt(const ModelView& model) {
     const UnitSpec& spec = plan_.units[i];
     std::vector<at::Tensor> members;
     for (const int index : spec.params) members.push_back(whole_param(model, index));
+    const bool keep_whole = spec.resident || settings_.policy.params != Gather::per_use;
+    const bool params_on_host = settings_.host.params && !keep_whole;
     if (spec.trainable) {
       states_[i] = make_states(spec, members, owned_elems(spec, sharded, group_.rank()),
-                               settings_.states, pool_);
+                               settings_.states, home_of(static_cast<int>(i), params_on_host));
       step_order_.push_back(static_cast<int>(i));
     }
-    const bool keep_whole = spec.resident || settings_.policy.params != Gather::per_use;
-    Unit& unit = units_.emplace_back(spec, plan_.params, std::move(members), pool_,
-                                     UnitRole{group_.rank(), keep_whole});
+    Unit& unit = units_.emplace_back(
+        spec, plan_.params, std::move(members), pool_,
+        UnitRole{group_.rank(), keep_whole, params_on_host ? host_pool_.get() : nullptr});
     if (!keep_whole) unit.release();
     if (spec.trainable) bind_params(states_[i], unit, sharded);
   }
@@ -137,10 +165,38 @@ void ShardedModel::finish_gradients() {
     }
   }
   reducer_->finish();
+  if (traffic_ == nullptr) return;
+  host_grads_->finish();
+  traffic_->finish_sends();  // the step writes the host's parameters
+}
+
+const at::Tensor& ShardedModel::gradient_shard(int unit) const {
+  if (on_host_[static_cast<std::size_t>(unit)]) return host_grads_->sum(unit);
+  return reducer_->sum(unit);
+}
+
+void ShardedModel::clear_gradients() {
+  reducer_->clear();
+  if (host_grads_ != nullptr) host_grads_->clear();
+}
+
+at::Tensor ShardedModel::new_values(int unit, std::int64_t elems) {
+  const DType dtype = plan_.units[static_cast<std::size_t>(unit)].dtype;
+  return tensor_over(host_pool_->take(elems * size_bytes(dtype), store::MemoryKind::parameters),
+                     elems, at::TensorOptions(torch_dtype(dtype)));
+}
+
+void ShardedModel::send_values(int unit, std::int64_t begin, at::Tensor values) {
+  const at::Tensor place = states(unit).params.narrow(0, begin, values.numel());
+  traffic_->send(place, std::move(values));
+}
+
+void ShardedModel::fetch_values(int unit, at::Tensor values) {
+  traffic_->fetch(states(unit).params, std::move(values));
 }
 
 at::Tensor ShardedModel::owned_gradient(int unit) {
-  const at::Tensor& shard = reducer_->sum(unit);
+  const at::Tensor& shard = gradient_shard(unit);
   if (settings_.policy.shards_optimizer() || group_.size() == 1) return shard;
   const std::int64_t elems = plan_.units[static_cast<std::size_t>(unit)].layout.padded_elems();
   const auto bytes = elems * static_cast<std::int64_t>(shard.itemsize());
@@ -161,6 +217,7 @@ void ShardedModel::publish(int unit) {
 void ShardedModel::finish_updates() {
   for (comm::PendingOp& op : publishing_) op.wait();
   publishing_.clear();
+  if (traffic_ != nullptr) traffic_->finish_fetches();
 }
 
 }  // namespace capstan::shard

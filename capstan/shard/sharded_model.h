@@ -12,6 +12,7 @@
 
 #include "capstan/comm/group.h"
 #include "capstan/shard/gather.h"
+#include "capstan/shard/host_grads.h"
 #include "capstan/shard/model_view.h"
 #include "capstan/shard/plan.h"
 #include "capstan/shard/policy.h"
@@ -23,11 +24,26 @@
 
 namespace capstan::shard {
 
+// What lives in host memory instead of the device's.
+struct HostSettings {
+  // Share of the elements whose master, moments and gradient sums do; the first units in the plan.
+  double optimizer_share = 0;
+  bool params = false;  // shards of units that are released between uses
+  bool pin = true;
+  std::string out_of_memory_advice;
+
+  bool used() const { return optimizer_share > 0 || params; }
+};
+
+// By unit: whether its optimizer state lives on the host. Pure.
+std::vector<bool> units_on_host(const Plan& plan, double share);
+
 struct Settings {
   Policy policy;
   GatherLimits limits;
   ReduceSettings reduce;
   StateSettings states;
+  HostSettings host;
   UnusedParameters unused = UnusedParameters::allow;
   bool check_ranks = false;  // before every use, make sure that all ranks use the same boundary
   std::string out_of_memory_advice;
@@ -48,7 +64,10 @@ class ShardedModel {
   c10::Device device() const { return pool_.device(); }
   // Memory kept beyond what the ledger counts, for the next gather or gradient.
   std::int64_t idle_bytes() const { return pool_.idle_bytes(); }
-  store::Ledger& ledger() { return ledger_; }
+  store::Ledger& ledger() { return ledger_; }  // of the device
+  store::Ledger& host_ledger() { return host_ledger_; }
+  // Why host memory is not page-locked although that was asked for; empty: it is, or none is used.
+  std::string why_not_pinned() const { return host_pool_ ? host_pool_->why_not_pinned() : ""; }
   Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
   const UseTrace& trace() const { return gatherer_->trace(); }
 
@@ -67,8 +86,11 @@ class ShardedModel {
   // Collective: reduces what is left, so that gradient_shard() is our shard of the sum.
   // Throws ConfigError naming unused parameters where the settings forbid them.
   void finish_gradients();
-  const at::Tensor& gradient_shard(int unit) const { return reducer_->sum(unit); }
-  void clear_gradients() { reducer_->clear(); }
+  // On the host for units whose states are there.
+  const at::Tensor& gradient_shard(int unit) const;
+  void clear_gradients();
+  // Null where no gradient leaves the device.
+  HostGrads* host_grads() { return host_grads_.get(); }
 
   // Trainable units in the order in which a step updates them.
   std::span<const int> step_order() const { return step_order_; }
@@ -77,6 +99,17 @@ class ShardedModel {
   // Collective: the gradients of all elements this rank updates; a whole sum where the optimizer
   // is not sharded.
   at::Tensor owned_gradient(int unit);
+  // For units whose states are on the host: memory for new values of some owned elements, in the
+  // unit's dtype; and their way to `states().params` from element `begin` on, beside the next
+  // computation of the host.
+  bool sends_values(int unit) const {
+    return on_host_[static_cast<std::size_t>(unit)] &&
+           !units_[static_cast<std::size_t>(unit)].shard_on_host();
+  }
+  at::Tensor new_values(int unit, std::int64_t elems);
+  void send_values(int unit, std::int64_t begin, at::Tensor values);
+  // For units whose parameters are on the host but whose states are not: the way back.
+  void fetch_values(int unit, at::Tensor values);
   // Collective: after a unit's `states().params` were updated. Starts the gather that makes the
   // change visible on all ranks; finish_updates() waits for all of them.
   void publish(int unit);
@@ -91,6 +124,7 @@ class ShardedModel {
   void check_same_use(int boundary);
   std::vector<std::int64_t> from_all_ranks(std::int64_t mine, const char* label);
   void adopt(const ModelView& model);
+  StatesHome home_of(int unit, bool params_on_host);
   at::Tensor whole_param(const ModelView& model, int index);
 
   Plan plan_;
@@ -98,6 +132,11 @@ class ShardedModel {
   comm::Group& group_;
   store::Ledger ledger_;
   store::Pool pool_;
+  store::Ledger host_ledger_;
+  std::unique_ptr<store::Pool> host_pool_;  // null where nothing lives on the host, like the next
+  std::unique_ptr<HostTraffic> traffic_;
+  std::vector<bool> on_host_;  // by unit: its optimizer state
+  std::unique_ptr<HostGrads> host_grads_;
   std::vector<Unit> units_;
   std::vector<UnitStates> states_;  // by unit; empty for frozen ones
   std::vector<int> step_order_;

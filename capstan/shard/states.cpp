@@ -26,11 +26,12 @@ Owned owned_elems(const UnitSpec& spec, bool sharded, int rank) {
 }
 
 UnitStates make_states(const UnitSpec& spec, const std::vector<at::Tensor>& originals, Owned owned,
-                       const StateSettings& settings, store::Pool& pool) {
+                       const StateSettings& settings, StatesHome home) {
   UnitStates states;
+  states.on_host = home.on_host;
   const std::int64_t elems = owned.range.size();
-  if (settings.master != spec.dtype) {
-    states.master = new_column(elems, settings.master, pool);
+  if (!home.beside_params || settings.master != spec.dtype) {
+    states.master = new_column(elems, settings.master, home.pool);
     states.master.zero_();
     for (const layout::SlotPiece& piece : owned.pieces) {
       const at::Tensor values = originals[static_cast<std::size_t>(piece.slot)].detach().view(-1);
@@ -39,7 +40,7 @@ UnitStates make_states(const UnitSpec& spec, const std::vector<at::Tensor>& orig
     }
   }
   for (std::size_t i = 0; i < settings.moment_names.size(); ++i) {
-    states.moments.push_back(new_column(elems, settings.moments, pool));
+    states.moments.push_back(new_column(elems, settings.moments, home.pool));
     states.moments.back().fill_(settings.initial_moment);
   }
   states.owned = std::move(owned);

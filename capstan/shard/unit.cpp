@@ -42,8 +42,9 @@ void Unit::make_shard() {
     return;
   }
   const at::Tensor part = storage_.range(mine);
-  shard_ = tensor_over(pool_->take(part.nbytes(), store::MemoryKind::parameters), part.numel(),
-                       part.options());
+  store::Pool& home = shard_on_host() ? *role_.shard_home : *pool_;
+  shard_ = tensor_over(home.take(part.nbytes(), store::MemoryKind::parameters), part.numel(),
+                       part.options().device(home.device()));
   shard_.copy_(part);
 }
 

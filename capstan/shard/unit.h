@@ -22,6 +22,8 @@ enum class UnitState {
 struct UnitRole {
   int rank = 0;
   bool keep_whole = false;  // never released; shard() is then a part of flat()
+  // Where the shard lives, if that is not the device: host memory. Never with keep_whole.
+  store::Pool* shard_home = nullptr;
 };
 
 // Owns:    the shard, and the whole buffer while it is attached.
@@ -39,9 +41,13 @@ class Unit {
   UnitState state() const { return state_; }
   bool keeps_whole() const { return role_.keep_whole; }
   // World of one: shard and flat buffer are the same memory, and a gather moves nothing.
-  bool gather_is_free() const { return spec_->layout.world_size() == 1; }
+  bool gather_is_free() const { return spec_->layout.world_size() == 1 && !shard_on_host(); }
+  bool shard_on_host() const { return role_.shard_home != nullptr; }
 
-  const at::Tensor& shard() const { return shard_; }          // 1-D, shard_elems
+  const at::Tensor& shard() const { return shard_; }  // 1-D, shard_elems
+  at::Tensor own_part() const {
+    return storage_.range(spec_->layout.shard(role_.rank));
+  }                                                           // of flat()
   const at::Tensor& flat() const { return storage_.flat(); }  // 1-D, padded_elems; not when sharded
   const at::Tensor& param(int slot) const { return params_[static_cast<std::size_t>(slot)]; }
   const at::Tensor& slot(int slot) const { return storage_.slot(slot); }

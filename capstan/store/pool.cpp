@@ -9,6 +9,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/device/host_buffer.h"
 
 namespace capstan::store {
 namespace {
@@ -16,6 +17,14 @@ namespace {
 // A free block may serve a smaller request when at most this share of it is wasted (chosen: units
 // of one model differ little in size, apart from the embedding).
 constexpr double kMaxWaste = 0.125;
+
+std::string reason_of(const std::exception& error) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->info().what;
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&error)) {
+    return torch->what_without_backtrace();
+  }
+  return error.what();
+}
 
 }  // namespace
 
@@ -29,7 +38,11 @@ struct Pool::Core : std::enable_shared_from_this<Core> {
     std::shared_ptr<Core> core;  // set while the block is out, so that it outlives the pool
   };
 
-  std::mutex mutex;                                          // guards all below
+  bool on_host = false;  // HostBuffers instead of the allocator of libtorch
+  bool pinned = false;
+
+  std::mutex mutex;  // guards all below
+  std::string why_not_pinned;
   std::multimap<std::int64_t, std::unique_ptr<Block>> idle;  // by capacity
   bool closed = false;                                       // the pool is gone: keep nothing
 
@@ -52,6 +65,29 @@ struct Pool::Core : std::enable_shared_from_this<Core> {
     return block;
   }
 
+  c10::DataPtr allocate(std::int64_t bytes, c10::Device device) {
+    if (!on_host) {
+      return c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes));
+    }
+    auto buffer = std::make_unique<device::HostBuffer>(host_buffer(bytes));
+    void* const data = buffer->data();
+    return {data, buffer.release(),
+            [](void* context) { delete static_cast<device::HostBuffer*>(context); }, device};
+  }
+
+  // Slower copies are better than none: where pinning fails, pageable memory serves.
+  device::HostBuffer host_buffer(std::int64_t bytes) {
+    if (!pinned) return device::HostBuffer(bytes);
+    try {
+      return device::HostBuffer(bytes, device::HostMemory::pinned);
+    } catch (const ConfigError& error) {
+      device::HostBuffer pageable(bytes);  // throws where it was not the pinning
+      const std::lock_guard lock(mutex);
+      why_not_pinned = error.info().what;
+      return pageable;
+    }
+  }
+
   void clear() {
     std::multimap<std::int64_t, std::unique_ptr<Block>> dropped;
     const std::lock_guard lock(mutex);
@@ -64,6 +100,18 @@ Pool::Pool(c10::Device device, Ledger& ledger, std::string advice)
       ledger_(ledger),
       advice_(std::move(advice)),
       core_(std::make_shared<Core>()) {}
+
+std::unique_ptr<Pool> Pool::of_host(Ledger& ledger, std::string advice, bool pinned) {
+  auto pool = std::make_unique<Pool>(c10::kCPU, ledger, std::move(advice));
+  pool->core_->on_host = true;
+  pool->core_->pinned = pinned;
+  return pool;
+}
+
+std::string Pool::why_not_pinned() const {
+  const std::lock_guard lock(core_->mutex);
+  return core_->why_not_pinned;
+}
 
 Pool::~Pool() {
   {
@@ -78,19 +126,16 @@ c10::DataPtr Pool::take(std::int64_t bytes, MemoryKind kind) {
   if (block == nullptr) {
     block = std::make_unique<Core::Block>();
     block->capacity_bytes = bytes;
-    const auto allocate = [&] {
-      block->memory = c10::GetAllocator(device_.type())->allocate(static_cast<std::size_t>(bytes));
-    };
     try {
-      allocate();
-    } catch (const c10::Error&) {
+      block->memory = core_->allocate(bytes, device_);
+    } catch (const std::exception&) {
       core_->clear();  // what we keep for later may be just what is missing
       try {
-        allocate();
-      } catch (const c10::Error& error) {
+        block->memory = core_->allocate(bytes, device_);
+      } catch (const std::exception& error) {
         throw ConfigError(
             {.what = fmt::format("no memory for {} of {} on {}: {}", format_bytes(bytes),
-                                 to_string(kind), device_.str(), error.what_without_backtrace()),
+                                 to_string(kind), device_.str(), reason_of(error)),
              .where = fmt::format("held at this moment: {}", to_text(ledger_.now())),
              .fix = advice_});
       }

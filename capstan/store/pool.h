@@ -21,11 +21,15 @@ class Pool {
   // `ledger` must outlive the pool and every block taken from it. `advice`: what to do when memory
   // is out, for the error.
   Pool(c10::Device device, Ledger& ledger, std::string advice = "use a device with more memory");
+  // Of the host, for copies to and from a device: page-locked where that is asked for and works.
+  static std::unique_ptr<Pool> of_host(Ledger& ledger, std::string advice, bool pinned);
   ~Pool();  // blocks still out stay valid and free themselves when they are dropped
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   c10::Device device() const { return device_; }
+  // Why blocks are not page-locked although that was asked for; empty: they are.
+  std::string why_not_pinned() const;
   Ledger& ledger() const { return ledger_; }
 
   // Aligned to 64 bytes on a CPU, 512 on a GPU. Contents are arbitrary. Dropping the pointer gives

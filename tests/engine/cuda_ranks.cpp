@@ -52,7 +52,9 @@ struct Result {
   }
 };
 
-Options options_of(const Cell& cell, int stage) {
+enum class Host { nothing, half_the_optimizer, optimizer, everything };
+
+Options options_of(const Cell& cell, int stage, Host host = Host::nothing) {
   Options options;
   options.batch.accumulation_steps = cell.backwards;
   options.gradient_clipping = cell.clip ? 0.05 : 0;
@@ -65,14 +67,22 @@ Options options_of(const Cell& cell, int stage) {
   options.shard.reduce_schedule = shard::ReduceSchedule::per_backward;
   options.shard.persistence_threshold_elems = 30;
   options.shard.max_reuse_bytes = 0;
+  if (host != Host::nothing) options.store.optimizer.placement = store::Placement::host;
+  if (host == Host::half_the_optimizer) options.store.optimizer.ratio = 0.5;
+  if (host == Host::everything) options.store.params.placement = store::Placement::host;
   return options;
 }
 
-Result train(const Cell& cell, int stage, comm::Group& group, c10::Device device) {
+struct Place {
+  int stage = 0;
+  Host host = Host::nothing;
+};
+
+Result train(const Cell& cell, Place place, comm::Group& group, c10::Device device) {
   test::SmallModel model(kWidth, kBlocks, kClasses);
   test::fill(*model, 11);
   model->to(device);
-  Engine engine(model, options_of(cell, stage), {.group = &group});
+  Engine engine(model, options_of(cell, place.stage, place.host), {.group = &group});
   Result result;
   for (int step = 0; step < kSteps * cell.backwards; ++step) {
     const auto seed = static_cast<std::uint64_t>(1000 + step * 10 + group.rank());
@@ -112,22 +122,33 @@ std::vector<Cell> cells() {
   return all;
 }
 
-// Every stage, then every stage again with late streams, against stage 0.
+std::vector<Place> places() {
+  return {{0},
+          {1},
+          {2},
+          {3},
+          {1, Host::optimizer},
+          {2, Host::half_the_optimizer},
+          {3, Host::optimizer},
+          {3, Host::everything}};
+}
+
+// Every stage and placement, then all again with late streams, against stage 0.
 bool stages_agree(const Cell& cell, comm::Group& group, c10::Device device) {
-  const Result reference = train(cell, 0, group, device);
+  const Result reference = train(cell, {}, group, device);
   if (cell.overflow && reference.skipped == 0) {
     fmt::print(stderr, "{}: nothing overflowed\n", text_of(cell));
     return false;
   }
   for (const bool late : {false, true}) {
-    for (const int stage : {0, 1, 2, 3}) {
-      if (stage == 0 && !late) continue;
+    for (const Place& place : places()) {
       comm::Group delayed(
           test::delay_streams(c10::intrusive_ptr<c10d::Backend>::reclaim_copy(&group.backend()),
-                              kMaxDelayCycles, static_cast<std::uint64_t>(stage + 1)));
-      if (train(cell, stage, late ? delayed : group, device) == reference) continue;
-      fmt::print(stderr, "rank {}: {}: stage {}{} differs from stage 0\n", group.rank(),
-                 text_of(cell), stage, late ? " with late streams" : "");
+                              kMaxDelayCycles, static_cast<std::uint64_t>(place.stage + 1)));
+      if (train(cell, place, late ? delayed : group, device) == reference) continue;
+      fmt::print(stderr, "rank {}: {}: stage {} placement {}{} differs from stage 0\n",
+                 group.rank(), text_of(cell), place.stage, static_cast<int>(place.host),
+                 late ? " with late streams" : "");
       return false;
     }
   }

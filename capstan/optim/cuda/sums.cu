@@ -65,8 +65,8 @@ __device__ std::int64_t piece_of(const SumWork& work, std::int64_t block) {
 }
 
 __global__ void __launch_bounds__(kWarpsPerBlock* kSumLanes) square_blocks_kernel(SumWork work) {
-  const std::int64_t block = warp_of_grid();
-  if (block >= work.block_count) return;
+  const std::int64_t block = work.first_block + warp_of_grid();
+  if (block >= work.first_block + work.block_count) return;
   const int lane = static_cast<int>(threadIdx.x % kSumLanes);
   const SumPiece piece = work.pieces[piece_of(work, block)];
   const std::int64_t begin = (block - piece.first_block) * kSumBlockElems;
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kSumLanes)
   if (piece >= work.piece_count) return;
   const int lane = static_cast<int>(threadIdx.x % kSumLanes);
   const std::int64_t begin = work.pieces[piece].first_block;
-  const std::int64_t end =
-      piece + 1 < work.piece_count ? work.pieces[piece + 1].first_block : work.block_count;
+  const std::int64_t end = piece + 1 < work.piece_count ? work.pieces[piece + 1].first_block
+                                                        : work.first_block + work.block_count;
   const double total = add_in_order(work.blocks + begin, end - begin, 1, lane);
   if (lane == 0) sums[piece] = total;
 }

@@ -42,8 +42,9 @@ std::int64_t sum_block_count(std::int64_t elems);
 struct SumWork {
   const SumPiece* pieces = nullptr;
   std::int64_t piece_count = 0;
+  std::int64_t first_block = 0;  // of the first piece: a list may be summed in parts
   std::int64_t block_count = 0;
-  double* blocks = nullptr;
+  double* blocks = nullptr;  // of the whole list
 };
 void sum_squares(const SumWork& work, double* sums, const CudaRun& run);
 

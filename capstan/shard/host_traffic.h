@@ -1,0 +1,63 @@
+// Copies between a device and host memory, beside the computation: on streams of their own, each
+// ordered behind what it reads and before what reads it. For a model in CPU memory they are plain
+// copies, so that the same code runs there.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+namespace capstan::shard {
+
+// Owns:    the tensors of copies that have not ended.
+// Threads: one caller at a time.
+class HostTraffic {
+ public:
+  explicit HostTraffic(c10::Device device);
+  ~HostTraffic();  // waits for all copies
+  HostTraffic(const HostTraffic&) = delete;
+  HostTraffic& operator=(const HostTraffic&) = delete;
+
+  // Starts host = values, behind what the current stream holds now.
+  void fetch(at::Tensor host, at::Tensor values);
+  // Returns when every fetch has arrived.
+  void finish_fetches();
+
+  // Starts values = host, behind what the current stream holds now, which may still read `values`.
+  // Few are in flight at a time: waits for the oldest. The current stream goes on behind it.
+  void send(at::Tensor values, at::Tensor host);
+
+  // As send(), but the current stream does not wait until await().
+  struct Ahead {
+    std::shared_ptr<c10::Event> arrived;  // null on the CPU: it has
+  };
+  Ahead send_ahead(at::Tensor values, at::Tensor host);
+  void await(const Ahead& ahead) const;
+  // Returns when no send reads host memory any more.
+  void finish_sends();
+
+  // What is issued while the handle of this stream is current runs behind the copies to the device.
+  std::optional<c10::Stream> to_device() const { return to_device_; }
+
+ private:
+  struct Copy {
+    at::Tensor to;
+    at::Tensor from;
+    std::shared_ptr<c10::Event> ended;
+  };
+  std::shared_ptr<c10::Event> start(const c10::Stream& stream, const at::Tensor& to,
+                                    const at::Tensor& from) const;
+  static void drop_ended(std::deque<Copy>& copies);
+
+  c10::Device device_;
+  std::optional<c10::Stream> to_host_;  // none on the CPU, like the next
+  std::optional<c10::Stream> to_device_;
+  std::deque<Copy> fetches_;
+  std::deque<Copy> sends_;
+};
+
+}  // namespace capstan::shard

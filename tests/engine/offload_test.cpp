@@ -1,0 +1,181 @@
+// Placement is not another engine: with states, gradients or parameters in host memory every number
+// stays what it was, and both ledgers say what lives where.
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "capstan/base/error.h"
+#include "capstan/shard/torch_dtype.h"
+#include "tests/engine/engine_fixture.h"
+
+namespace capstan::engine {
+namespace {
+
+using store::MemoryKind;
+using store::Placement;
+using test::Trained;
+
+struct Case {
+  int stage = 2;
+  DType dtype = DType::bf16;
+  int world = 1;
+  int backwards = 1;
+  double clip = 0;
+  optim::Kind kind = optim::Kind::adamw;
+  int scale_power = 8;
+};
+
+Options options_of(const Case& run) {
+  Options options = test::fp32_options(run.stage);
+  options.batch.accumulation_steps = run.backwards;
+  options.gradient_clipping = run.clip;
+  options.optimizer->kind = run.kind;
+  options.optimizer->hyper.weight_decay = 0.01;
+  options.precision.params = run.dtype;
+  options.precision.loss_scale.initial_scale_power = run.scale_power;
+  options.precision.loss_scale.hysteresis = 1;
+  return options;
+}
+
+Trained train(const Case& run, const Options& options) {
+  const auto micro = [&](Engine& engine, test::SmallModel& model, std::uint64_t seed) {
+    const auto batch = test::make_batch(4, test::kWidth, test::kClasses, seed);
+    engine.backward(test::loss_of(model, batch, shard::torch_dtype(run.dtype)));
+  };
+  return test::train(run.world, options, micro);
+}
+
+void expect_same(const Trained& a, const Trained& b, const std::string& what) {
+  EXPECT_TRUE(test::all_equal(a.params, b.params)) << what;
+  ASSERT_EQ(a.reports.size(), b.reports.size()) << what;
+  for (std::size_t i = 0; i < a.reports.size(); ++i) {
+    EXPECT_EQ(a.reports[i].applied, b.reports[i].applied) << what;
+    if (!a.reports[i].applied) continue;  // the norm is no number then
+    EXPECT_EQ(a.reports[i].grad_norm, b.reports[i].grad_norm) << what;
+  }
+}
+
+// The optimizer on the host in whole and in part; at stage 3 also the parameters, with the
+// optimizer on either side.
+void expect_offload_changes_nothing(const Case& run) {
+  const std::string where =
+      fmt::format("stage {} {} world {} backwards {} clip {} {}", run.stage, name(run.dtype),
+                  run.world, run.backwards, run.clip, optim::name(run.kind));
+  const Trained reference = train(run, options_of(run));
+  for (const double ratio : {1.0, 0.4}) {
+    Options options = options_of(run);
+    options.store.optimizer.placement = Placement::host;
+    options.store.optimizer.ratio = ratio;
+    expect_same(reference, train(run, options), fmt::format("{}, ratio {}", where, ratio));
+    if (run.stage < 3) continue;
+    options.store.params.placement = Placement::host;
+    expect_same(reference, train(run, options), fmt::format("{}, ratio {}, both", where, ratio));
+  }
+  if (run.stage < 3) return;
+  Options options = options_of(run);
+  options.store.params.placement = Placement::host;
+  expect_same(reference, train(run, options), where + ", parameters only");
+}
+
+TEST(Offload, GivesTheSameBitsAtEveryStageAndWorld) {
+  for (const int stage : {1, 2, 3}) {
+    for (const int world : {1, 2, 3, 4}) {
+      expect_offload_changes_nothing({.stage = stage, .world = world, .clip = 0.05});
+    }
+  }
+}
+
+TEST(Offload, GivesTheSameBitsInEveryPrecisionWithAndWithoutAccumulation) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const int backwards : {1, 3}) {
+      for (const int world : {1, 2}) {
+        for (const int stage : {2, 3}) {
+          expect_offload_changes_nothing(
+              {.stage = stage, .dtype = dtype, .world = world, .backwards = backwards});
+        }
+      }
+    }
+  }
+}
+
+TEST(Offload, GivesTheSameBitsForEveryOptimizer) {
+  using optim::Kind;
+  for (const Kind kind : {Kind::adam, Kind::sgd, Kind::lion, Kind::adagrad, Kind::lamb}) {
+    expect_offload_changes_nothing({.stage = 3, .world = 2, .clip = 0.05, .kind = kind});
+  }
+}
+
+TEST(Offload, SkipsTheSameOverflowingSteps) {
+  const Case run{.stage = 2, .dtype = DType::fp16, .world = 2, .scale_power = 24};
+  const Trained reference = train(run, options_of(run));
+  EXPECT_FALSE(reference.reports.front().applied);
+  expect_offload_changes_nothing(run);
+}
+
+// On the host: what the layout says, at the device: no state at all.
+TEST(Offload, KeepsStatesAndGradientsOnTheHost) {
+  for (const int world : {1, 2}) {
+    run_ranks(world, [&](comm::Group& group) {
+      test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
+      test::fill(*model, 11);
+      Options options = options_of({.stage = 3, .world = world});
+      options.store.optimizer.placement = Placement::host;
+      options.store.params.placement = Placement::host;
+      Engine engine(model, options, {.group = &group});
+      shard::ShardedModel& sharded = engine.sharded();
+      std::int64_t owned = 0;
+      std::int64_t released = 0;
+      for (const int unit : sharded.step_order()) {
+        const shard::UnitSpec& spec = sharded.plan().units[static_cast<std::size_t>(unit)];
+        owned += spec.layout.shard_elems();
+        if (!spec.resident) released += spec.layout.shard_elems();
+      }
+      EXPECT_EQ(sharded.ledger().now()[MemoryKind::optimizer], 0);
+      EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::optimizer], 12 * owned);
+      EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::parameters], 2 * released);
+      const auto batch = test::make_batch(4, test::kWidth, test::kClasses, 5);
+      engine.backward(test::loss_of(model, batch, at::kBFloat16));
+      sharded.finish_gradients();
+      EXPECT_EQ(sharded.ledger().now()[MemoryKind::gradients], 0);
+      EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::gradients], (world == 1 ? 2 : 4) * owned);
+      engine.step();
+    });
+  }
+}
+
+TEST(Offload, ReadsAndWritesByNameAsEverywhere) {
+  run_ranks(2, [](comm::Group& group) {
+    test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
+    test::fill(*model, 11);
+    Options options = options_of({.stage = 3, .dtype = DType::fp32, .world = 2});
+    options.store.optimizer.placement = Placement::host;
+    options.store.params.placement = Placement::host;
+    Engine engine(model, options, {.group = &group});
+    const at::Tensor value = at::full({2 * test::kWidth + 1, test::kWidth}, 0.25);
+    engine.set_parameter("block1.up.weight", value);
+    EXPECT_TRUE(engine.master("block1.up.weight").equal(value));
+    EXPECT_TRUE(engine.parameter("block1.up.weight").equal(value));
+    engine.set_state("block1.up.weight", "exp_avg", value);
+    EXPECT_TRUE(engine.state("block1.up.weight", "exp_avg").equal(value));
+  });
+}
+
+TEST(Offload, IsRefusedWhereTheStageHasNoShardsToPlace) {
+  const auto message = [](int stage, bool params) -> std::string {
+    Options options = test::fp32_options(stage);
+    (params ? options.store.params.placement : options.store.optimizer.placement) = Placement::host;
+    try {
+      test::train(1, options, test::plain_micro);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message(0, false), testing::HasSubstr("stages 1 to 3"));
+  EXPECT_THAT(message(2, true), testing::HasSubstr("stage 3 only"));
+}
+
+}  // namespace
+}  // namespace capstan::engine
