@@ -28,6 +28,7 @@ enum class Feature {
   muon,
   nebula,
   one_bit,
+  optimizer_in_backward,
   optimizer_on_host,
   optimizer_on_nvme,
   params_on_host,

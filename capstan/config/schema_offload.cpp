@@ -46,15 +46,15 @@ Section optimizer_offload() {
           .at_least(0)
           .at_most(1)
           .needs(Feature::optimizer_on_host)
-          .says("Share of the sub-groups that is offloaded.")
+          .says("Share of the elements whose optimizer state is offloaded.")
           .costs("Smaller: faster, more device memory."),
       flag("super_offload", false)
-          .needs(Feature::optimizer_on_host)
+          .needs(Feature::optimizer_in_backward)
           .says("Run the optimizer while backward still runs."),
       number("cpuadam_cores_perc", "0.8")
           .at_least(0)
           .at_most(1)
-          .idle_without(Feature::optimizer_on_host)
+          .idle_without(Feature::optimizer_in_backward)
           .says("Share of the cores for that."),
   };
   return section;

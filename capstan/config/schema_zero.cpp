@@ -172,11 +172,13 @@ std::vector<Key> later_keys() {
       flag("cpu_offload", false)
           .or_null()
           .needs(Feature::optimizer_on_host)
-          .says("Deprecated: offload_optimizer with device cpu."),
+          .says("Deprecated: offload_optimizer with device cpu.")
+          .costs("As there."),
       flag("cpu_offload_param", false)
           .or_null()
           .needs(Feature::params_on_host)
-          .says("Deprecated: offload_param with device cpu."),
+          .says("Deprecated: offload_param with device cpu.")
+          .costs("As there."),
   };
 }
 
