@@ -46,6 +46,7 @@ struct Arguments {
   bool checkpointing = false;
   std::string offload = "none";  // what lives in host memory: optimizer, or both: parameters too
   double ratio = 1.0;
+  bool late = false;  // offloaded updates beside the next forward
   std::string trace;  // of one step, for chrome://tracing
 };
 
@@ -82,6 +83,7 @@ engine::Options engine_options(const Arguments& arguments, int stage, bool on_gp
   if (arguments.offload != "none") {
     options.store.optimizer.placement = store::Placement::host;
     options.store.optimizer.ratio = arguments.ratio;
+    options.store.optimizer.late_updates = arguments.late;
   }
   if (arguments.offload == "both") options.store.params.placement = store::Placement::host;
   return options;
@@ -179,6 +181,7 @@ int run(int argc, char** argv) {
   app.add_flag("--checkpointing", arguments.checkpointing);
   app.add_option("--offload", arguments.offload)
       ->check(CLI::IsMember({"none", "optimizer", "both"}));
+  app.add_flag("--late", arguments.late);
   app.add_option("--ratio", arguments.ratio)->check(CLI::Range(0.0, 1.0));
   app.add_option("--trace", arguments.trace, "Write a timeline of one step to this file");
   CLI11_PARSE(app, argc, argv);

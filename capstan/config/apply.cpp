@@ -139,6 +139,12 @@ store::Options to_store(const Table& table) {
                        .pipeline_write = table.flag(optim("pipeline_write")),
                        .fast_init = table.flag(optim("fast_init")),
                        .ratio = table.number(optim("ratio"))};
+  const std::string late = table.text("capstan.late_updates");
+  if (!late.empty()) options.optimizer.late_updates = late == "always";
+  // Below these stages there are no shards to place; the rules say so.
+  const std::int64_t stage = table.integer("zero_optimization.stage");
+  if (stage < 1) options.optimizer.placement = store::Placement::device;
+  if (stage < 3) options.params.placement = store::Placement::device;
   // Gradient shards meet the optimizer where it runs; a disk would only be a detour.
   if (options.optimizer.placement != store::Placement::device) {
     options.gradients = store::Placement::host;

@@ -156,6 +156,15 @@ class Rules {
       problem("nvme needs a folder", base + section + ".device",
               "add \"nvme_path\": a folder on a fast disk");
     }
+    const std::int64_t from_stage = section == "offload_param" ? 3 : 1;
+    const bool asked =
+        table_.text(base + section + ".device") != "none" || table_.flag(base + old_flag);
+    if (asked && table_.integer(base + "stage") < from_stage) {
+      warning(fmt::format("{} has no effect below stage {}: there are no shards to place", section,
+                          from_stage),
+              base + section + ".device",
+              fmt::format("set \"stage\": {} or higher, or remove {}", from_stage, section));
+    }
   }
 
   void check_diagnostics() {

@@ -38,6 +38,11 @@ Section own_section() {
       flag("reduce_in_rank_order", true)
           .says("NCCL: sum gradients in rank order, so that every run gives the same bits.")
           .costs("false uses NCCL's own reduction: faster on many GPUs, not reproducible."),
+      choice("late_updates", "null", {"always", "never"})
+          .says("Offloaded optimizer: go on with the next forward and wait for each unit where it "
+                "is used; null: at stage 3 only.")
+          .costs("Hides much of the update. Below stage 3, parameters that are read outside of the "
+                 "model's forward may be old."),
       flag("recompute", false)
           .says("Compute activations of every block again in backward (models of capstan train).")
           .costs("Far less memory for activations, about a third more compute."),

@@ -45,6 +45,10 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
   log_->say(LogLevel::info, describe());
 }
 
+EngineState::~EngineState() {
+  if (sharded != nullptr) sharded->stop_updates();  // they use what goes before it
+}
+
 void EngineState::join(const Parts& parts) {
   group_ = parts.group;
   if (group_ == nullptr) {
@@ -200,6 +204,7 @@ void EngineState::apply(const StepReport& report, double factor, const optim::St
 }
 
 void EngineState::set_hyper_params(const std::vector<optim::HyperParams>& groups) {
+  sharded->settle_updates();  // a late one still reads them
   updater_->set_hyper_params(groups);
   base_lrs_.clear();
   for (const optim::HyperParams& hyper : groups) base_lrs_.push_back(hyper.lr);

@@ -25,6 +25,7 @@ class EngineState {
   // Called once the options are known to be good.
   using ViewMaker = std::function<shard::ModelView(const Options&)>;
   EngineState(const ViewMaker& view, Options options, Parts parts);
+  ~EngineState();
 
   void backward(const at::Tensor& loss, const BackwardOptions& how);
   StepReport step(std::optional<bool> boundary);

@@ -132,6 +132,9 @@ shard::Settings shard_settings(const Options& options, int ranks,
                                       : 0,
                .params = options.store.params.placement == store::Placement::host,
                .pin = options.store.optimizer.pin && options.store.params.pin,
+               .late_updates = options.store.optimizer.placement == store::Placement::host &&
+                               options.store.optimizer.late_updates.value_or(
+                                   policy.params == shard::Gather::per_use),
                .out_of_memory_advice =
                    "offload less (offload_optimizer.ratio), use more ranks, or free host memory"},
       .unused = options.shard.unused_parameters,

@@ -116,22 +116,35 @@ void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at:
   }
 }
 
+void KernelUpdater::update_unit(shard::ShardedModel& model, int unit,
+                                const UpdateScalars& scalars) {
+  const at::Tensor grads = model.owned_gradient(unit);
+  const bool on_gpu = model.states(unit).master.is_cuda();
+  const auto kernel = [&](const Stretch& stretch, const optim::Span& span) {
+    const optim::StepScalars mine = scalars_of(scalars, stretch.group);
+    if (on_gpu) {
+      optim::update(kind_, hyper_of(stretch), mine, span,
+                    optim::CudaRun{current_stream(device_), scalars.gate});
+    } else {
+      optim::update(kind_, hyper_of(stretch), mine, span, run_);
+    }
+  };
+  write_params(model, unit, grads, kernel);
+}
+
 void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScalars& scalars) {
+  std::vector<int> late;
   for (const int unit : model.step_order()) {
-    const at::Tensor grads = model.owned_gradient(unit);
-    const bool on_gpu = model.states(unit).master.is_cuda();
-    const auto kernel = [&](const Stretch& stretch, const optim::Span& span) {
-      const optim::StepScalars mine = scalars_of(scalars, stretch.group);
-      if (on_gpu) {
-        optim::update(kind_, hyper_of(stretch), mine, span,
-                      optim::CudaRun{current_stream(device_), scalars.gate});
-      } else {
-        optim::update(kind_, hyper_of(stretch), mine, span, run_);
-      }
-    };
-    write_params(model, unit, grads, kernel);
+    if (model.can_update_late(unit)) {
+      late.push_back(unit);
+    } else {
+      update_unit(model, unit, scalars);
+    }
     model.publish(unit);
   }
+  if (late.empty()) return;
+  model.update_late(std::move(late),
+                    [this, &model, scalars](int unit) { update_unit(model, unit, scalars); });
 }
 
 std::vector<optim::LambSums> KernelUpdater::prepare_lamb(shard::ShardedModel& model, int unit,

@@ -75,6 +75,7 @@ class KernelUpdater final : public Updater {
                       layout::ElemRange range) const;
   optim::StepScalars scalars_of(const UpdateScalars& scalars, int group) const;
   void update_elements(shard::ShardedModel& model, const UpdateScalars& scalars);
+  void update_unit(shard::ShardedModel& model, int unit, const UpdateScalars& scalars);
   // Calls kernel(stretch, span) for all that this rank owns of a unit; the spans' parameter column
   // is where new values go, and they go on from there to where the parameters live.
   using Kernel = std::function<void(const Stretch& stretch, const optim::Span& span)>;

@@ -21,6 +21,7 @@ const UnitSpec& unit_spec(const ShardedModel& model, int param) {
 
 // The column's tensor over the elements this rank owns; for gradients: over its shard.
 at::Tensor own_part(ShardedModel& model, int unit, ColumnName column) {
+  model.settle_updates();
   switch (column.column) {
     case Column::gradient:
       model.finish_gradients();
@@ -119,6 +120,7 @@ void write_whole(ShardedModel& model, int param, ColumnName column, const at::Te
 
 void write_param(ShardedModel& model, int param, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
+  model.settle_updates();
   const ParamSpec& spec = model.plan().params[static_cast<std::size_t>(param)];
   check_shape(spec, value);
   const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
@@ -169,6 +171,7 @@ at::Tensor local_part(ShardedModel& model, int param, ColumnName column) {
 }
 
 at::Tensor local_param(ShardedModel& model, int param) {
+  model.settle_updates();
   const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
   const layout::FlatLayout& layout = unit_spec(model, param).layout;
   const layout::ElemRange mine = layout.shard(model.group().rank());

@@ -16,6 +16,7 @@ Gatherer::Gatherer(std::span<Unit> units, comm::Group& group, const GatherLimits
 
 void Gatherer::start(int unit) {
   Unit& target = at(unit);
+  before_gather(unit);
   target.start_gather();
   live_bytes_ += bytes_[static_cast<std::size_t>(unit)];
   if (target.shard_on_host()) {

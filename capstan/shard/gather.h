@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,9 @@ class Gatherer {
   void unpin(int unit);
   // Releases everything that is not pinned and closes the recorded pass.
   void end_pass();
+
+  // Called before a unit's shard is read.
+  std::function<void(int unit)> before_gather = [](int) {};
 
   const UseTrace& trace() const { return trace_; }
   std::int64_t live_bytes() const { return live_bytes_; }

@@ -26,12 +26,14 @@ HostTraffic::~HostTraffic() {
   }
 }
 
+void HostTraffic::order_behind_current(const c10::Stream& stream) const {
+  c10::Event ready(device_.type());
+  ready.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  ready.block(stream);
+}
+
 std::shared_ptr<c10::Event> HostTraffic::start(const c10::Stream& stream, const at::Tensor& to,
                                                const at::Tensor& from) const {
-  const c10::impl::VirtualGuardImpl guard(device_.type());
-  c10::Event ready(device_.type());
-  ready.record(guard.getStream(device_));
-  ready.block(stream);
   const c10::StreamGuard on_ours(stream);
   to.copy_(from, /*non_blocking=*/true);
   auto ended = std::make_shared<c10::Event>(device_.type());
@@ -49,6 +51,7 @@ void HostTraffic::fetch(at::Tensor host, at::Tensor values) {
     return;
   }
   drop_ended(fetches_);
+  order_behind_current(*to_host_);
   auto ended = start(*to_host_, host, values);
   fetches_.push_back({std::move(host), std::move(values), std::move(ended)});
 }
@@ -69,9 +72,29 @@ HostTraffic::Ahead HostTraffic::send_ahead(at::Tensor values, at::Tensor host) {
     return {};
   }
   drop_ended(sends_);
+  order_behind_current(*to_device_);
+  return send_beside(std::move(values), std::move(host));
+}
+
+void HostTraffic::follow_current() {
+  if (to_device_.has_value()) order_behind_current(*to_device_);
+}
+
+HostTraffic::Ahead HostTraffic::send_beside(at::Tensor values, at::Tensor host) {
+  if (!to_device_.has_value()) {
+    values.copy_(host);
+    return {};
+  }
   auto ended = start(*to_device_, values, host);
   sends_.push_back({std::move(values), std::move(host), ended});
   return {std::move(ended)};
+}
+
+void HostTraffic::limit_sends() {
+  while (sends_.size() >= kSendsInFlight) {
+    sends_.front().ended->synchronize();
+    sends_.pop_front();
+  }
 }
 
 void HostTraffic::await(const Ahead& ahead) const {
@@ -80,10 +103,7 @@ void HostTraffic::await(const Ahead& ahead) const {
 }
 
 void HostTraffic::send(at::Tensor values, at::Tensor host) {
-  while (sends_.size() >= kSendsInFlight) {
-    sends_.front().ended->synchronize();
-    sends_.pop_front();
-  }
+  limit_sends();
   await(send_ahead(std::move(values), std::move(host)));
 }
 

@@ -37,6 +37,14 @@ class HostTraffic {
   };
   Ahead send_ahead(at::Tensor values, at::Tensor host);
   void await(const Ahead& ahead) const;
+
+  // For sends from a thread beside the one that computes: after follow_current(), sends are behind
+  // what the current stream held then, and not behind what it gets later. The current stream does
+  // not wait until await().
+  void follow_current();
+  Ahead send_beside(at::Tensor values, at::Tensor host);
+  // Returns when few sends are in flight.
+  void limit_sends();
   // Returns when no send reads host memory any more.
   void finish_sends();
 
@@ -49,6 +57,7 @@ class HostTraffic {
     at::Tensor from;
     std::shared_ptr<c10::Event> ended;
   };
+  void order_behind_current(const c10::Stream& stream) const;
   std::shared_ptr<c10::Event> start(const c10::Stream& stream, const at::Tensor& to,
                                     const at::Tensor& from) const;
   static void drop_ended(std::deque<Copy>& copies);

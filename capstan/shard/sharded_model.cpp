@@ -4,6 +4,8 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -36,7 +38,12 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
         std::make_unique<HostGrads>(on_host_, settings_.reduce.accum, *traffic_, *host_pool_);
   }
   adopt(model);
+  if (settings_.host.late_updates) {
+    late_traffic_ = std::make_unique<HostTraffic>(pool_.device());
+    late_ = std::make_unique<LateUpdates>(static_cast<int>(plan_.units.size()));
+  }
   gatherer_ = std::make_unique<Gatherer>(units_, group_, settings_.limits, traffic_.get());
+  gatherer_->before_gather = [this](int unit) { await_update(unit); };
   reducer_ = std::make_unique<Reducer>(plan_, group_, pool_, settings_.reduce, host_grads_.get());
 }
 
@@ -131,6 +138,8 @@ void ShardedModel::adopt(const ModelView& model) {
 
 void ShardedModel::begin_use(int boundary) {
   if (settings_.check_ranks) check_same_use(boundary);
+  for (const int unit : plan_.boundary_units[static_cast<std::size_t>(boundary)])
+    await_update(unit);
   gatherer_->need(plan_.boundary_units[static_cast<std::size_t>(boundary)]);
 }
 
@@ -138,7 +147,48 @@ void ShardedModel::end_use(int boundary) {
   gatherer_->done(plan_.boundary_units[static_cast<std::size_t>(boundary)]);
 }
 
-void ShardedModel::begin_backward(bool sync) { reducer_->begin_backward(sync); }
+void ShardedModel::begin_backward(bool sync) {
+  settle_updates();  // the gradients' homes are read until then
+  reducer_->begin_backward(sync);
+}
+
+void ShardedModel::pin(int unit) {
+  await_update(unit);
+  gatherer_->pin(unit);
+}
+
+bool ShardedModel::can_update_late(int unit) const {
+  if (late_ == nullptr || !on_host_[static_cast<std::size_t>(unit)]) return false;
+  const bool resident = plan_.units[static_cast<std::size_t>(unit)].resident;
+  // Between several ranks only what is gathered at its next use: all else is published at once.
+  const bool released = units_[static_cast<std::size_t>(unit)].state() == UnitState::sharded;
+  return !resident && (group_.size() == 1 || released);
+}
+
+void ShardedModel::update_late(std::vector<int> units, std::function<void(int unit)> update) {
+  late_traffic_->follow_current();
+  late_->start(std::move(units), [this, update = std::move(update)](int unit) {
+    const c10::OptionalDeviceGuard on_our_device(pool_.device());
+    const c10::NoGradGuard no_grad;
+    updating_late_ = true;
+    late_arrival_ = {};
+    update(unit);
+    updating_late_ = false;
+    return late_arrival_;
+  });
+}
+
+void ShardedModel::await_update(int unit) {
+  if (late_ == nullptr) return;
+  const HostTraffic::Ahead arrival = late_->wait(unit);
+  if (arrival.arrived != nullptr) late_traffic_->await(arrival);
+}
+
+void ShardedModel::settle_updates() {
+  if (late_ == nullptr || late_->idle()) return;
+  late_->wait_all();
+  for (const int unit : step_order_) await_update(unit);
+}
 
 void ShardedModel::grad_arrived(int param, const at::Tensor& grad) {
   reducer_->arrived(param, grad);
@@ -150,6 +200,7 @@ void ShardedModel::end_backward() {
 }
 
 void ShardedModel::finish_gradients() {
+  settle_updates();
   if (settings_.unused == UnusedParameters::error) {
     const std::vector<int> unused = reducer_->unused_params();
     if (!unused.empty()) {
@@ -168,6 +219,7 @@ void ShardedModel::finish_gradients() {
   if (traffic_ == nullptr) return;
   host_grads_->finish();
   traffic_->finish_sends();  // the step writes the host's parameters
+  if (late_traffic_ != nullptr) late_traffic_->finish_sends();
 }
 
 const at::Tensor& ShardedModel::gradient_shard(int unit) const {
@@ -188,7 +240,12 @@ at::Tensor ShardedModel::new_values(int unit, std::int64_t elems) {
 
 void ShardedModel::send_values(int unit, std::int64_t begin, at::Tensor values) {
   const at::Tensor place = states(unit).params.narrow(0, begin, values.numel());
-  traffic_->send(place, std::move(values));
+  if (updating_late_) {
+    late_traffic_->limit_sends();
+    late_arrival_ = late_traffic_->send_beside(place, std::move(values));
+  } else {
+    traffic_->send(place, std::move(values));
+  }
 }
 
 void ShardedModel::fetch_values(int unit, at::Tensor values) {

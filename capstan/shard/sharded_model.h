@@ -2,6 +2,7 @@
 // stages. Front ends (hooks.h for C++, the Python package) tell it what the model does.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include "capstan/comm/group.h"
 #include "capstan/shard/gather.h"
 #include "capstan/shard/host_grads.h"
+#include "capstan/shard/late_updates.h"
 #include "capstan/shard/model_view.h"
 #include "capstan/shard/plan.h"
 #include "capstan/shard/policy.h"
@@ -30,6 +32,9 @@ struct HostSettings {
   double optimizer_share = 0;
   bool params = false;  // shards of units that are released between uses
   bool pin = true;
+  // Units may be updated while the next forward runs. For those that stay whole between uses, a
+  // reader outside of the model's forward would see old values.
+  bool late_updates = false;
   std::string out_of_memory_advice;
 
   bool used() const { return optimizer_share > 0 || params; }
@@ -108,6 +113,14 @@ class ShardedModel {
   }
   at::Tensor new_values(int unit, std::int64_t elems);
   void send_values(int unit, std::int64_t begin, at::Tensor values);
+  // Whether the unit may be updated beside the next forward, which then waits for it at its use;
+  // and doing so: update(unit) is called for each in order, on a thread of its own.
+  bool can_update_late(int unit) const;
+  void update_late(std::vector<int> units, std::function<void(int unit)> update);
+  // Returns when all units are up to date. Every access from outside of forward begins with it.
+  void settle_updates();
+  // Ends the thread; what it had not begun is lost.
+  void stop_updates() noexcept { late_.reset(); }
   // For units whose parameters are on the host but whose states are not: the way back.
   void fetch_values(int unit, at::Tensor values);
   // Collective: after a unit's `states().params` were updated. Starts the gather that makes the
@@ -116,7 +129,7 @@ class ShardedModel {
   void finish_updates();
 
   // Collective: keeps a unit whole outside of the model's own uses.
-  void pin(int unit) { gatherer_->pin(unit); }
+  void pin(int unit);
   void unpin(int unit) { gatherer_->unpin(unit); }
 
  private:
@@ -125,6 +138,7 @@ class ShardedModel {
   std::vector<std::int64_t> from_all_ranks(std::int64_t mine, const char* label);
   void adopt(const ModelView& model);
   StatesHome home_of(int unit, bool params_on_host);
+  void await_update(int unit);
   at::Tensor whole_param(const ModelView& model, int index);
 
   Plan plan_;
@@ -143,6 +157,10 @@ class ShardedModel {
   std::unique_ptr<Gatherer> gatherer_;
   std::unique_ptr<Reducer> reducer_;
   std::vector<comm::PendingOp> publishing_;
+  std::unique_ptr<HostTraffic> late_traffic_;  // used by that thread while it runs
+  HostTraffic::Ahead late_arrival_;            // likewise: of the last values it sent
+  bool updating_late_ = false;                 // likewise
+  std::unique_ptr<LateUpdates> late_;  // null where nothing is late; last: ends before what it uses
 };
 
 }  // namespace capstan::shard

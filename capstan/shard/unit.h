@@ -47,7 +47,7 @@ class Unit {
   const at::Tensor& shard() const { return shard_; }  // 1-D, shard_elems
   at::Tensor own_part() const {
     return storage_.range(spec_->layout.shard(role_.rank));
-  }                                                           // of flat()
+  }  // of flat()
   const at::Tensor& flat() const { return storage_.flat(); }  // 1-D, padded_elems; not when sharded
   const at::Tensor& param(int slot) const { return params_[static_cast<std::size_t>(slot)]; }
   const at::Tensor& slot(int slot) const { return storage_.slot(slot); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace capstan::store {
@@ -27,7 +28,10 @@ struct OptimizerOptions {
   bool pipeline_read = false;  // nvme: read the next tile while this one is computed
   bool pipeline_write = false;  // nvme: write the last tile while this one is computed
   bool fast_init = false;  // nvme: make the masters from 16-bit shards that are on nvme already
-  double ratio = 1.0;      // host: share of the sub-groups that is offloaded; the rest stays
+  double ratio = 1.0;      // host: share of the elements whose state is offloaded; the rest stays
+  // host: the update runs on while the next forward has begun; each unit is waited for at its use.
+  // Unset: at stage 3, where nobody can read a parameter without that wait.
+  std::optional<bool> late_updates;
   bool operator==(const OptimizerOptions&) const = default;
 };
 

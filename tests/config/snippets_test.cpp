@@ -2,6 +2,7 @@
 #include <string>
 #include <variant>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,17 +83,24 @@ TEST(Snippets, PartsWithoutBracesAreWholeFiles) {
   EXPECT_EQ(resolve_text(snippet("stage1")).engine.shard.stage, 1);
 }
 
-TEST(Snippets, OffloadIsRefusedByNameUntilItIsThere) {
-  if (available(Feature::optimizer_on_host) && available(Feature::params_on_host)) {
-    const Resolved resolved = resolve_text(snippet("offload_to_host"));
-    EXPECT_EQ(resolved.engine.store.params.placement, store::Placement::host);
-    EXPECT_EQ(resolved.engine.store.optimizer.placement, store::Placement::host);
-    EXPECT_EQ(resolved.engine.store.gradients, store::Placement::host);
-    return;
-  }
-  const std::string problems = problems_of(snippet("offload_to_host"));
-  EXPECT_THAT(problems, HasSubstr("optimizer state in host memory: not available yet"));
-  EXPECT_THAT(problems, HasSubstr("parameters in host memory: not available yet"));
+TEST(Snippets, OffloadToTheHostIsHonouredFromTheStageThatHasShards) {
+  const std::string offload = snippet("offload_to_host");
+  const auto at_stage = [&](int stage) {
+    const std::string start = "\"zero_optimization\": {";
+    std::string text = offload;
+    text.replace(text.find(start), start.size(), fmt::format("{} \"stage\": {},", start, stage));
+    return resolve_text(text);
+  };
+  const Resolved three = at_stage(3);
+  EXPECT_EQ(three.engine.store.params.placement, store::Placement::host);
+  EXPECT_EQ(three.engine.store.optimizer.placement, store::Placement::host);
+  EXPECT_EQ(three.engine.store.gradients, store::Placement::host);
+  EXPECT_TRUE(three.warnings.empty());
+  const Resolved two = at_stage(2);
+  EXPECT_EQ(two.engine.store.params.placement, store::Placement::device);
+  ASSERT_EQ(two.warnings.size(), 1u);
+  EXPECT_THAT(two.warnings[0].what, HasSubstr("offload_param has no effect below stage 3"));
+  EXPECT_EQ(resolve_text(offload).warnings.size(), 2u);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ struct Result {
   }
 };
 
-enum class Host { nothing, half_the_optimizer, optimizer, everything };
+enum class Host { nothing, half_the_optimizer, optimizer, late_optimizer, everything };
 
 Options options_of(const Cell& cell, int stage, Host host = Host::nothing) {
   Options options;
@@ -68,6 +68,7 @@ Options options_of(const Cell& cell, int stage, Host host = Host::nothing) {
   options.shard.persistence_threshold_elems = 30;
   options.shard.max_reuse_bytes = 0;
   if (host != Host::nothing) options.store.optimizer.placement = store::Placement::host;
+  if (host == Host::late_optimizer) options.store.optimizer.late_updates = true;
   if (host == Host::half_the_optimizer) options.store.optimizer.ratio = 0.5;
   if (host == Host::everything) options.store.params.placement = store::Placement::host;
   return options;
@@ -129,6 +130,7 @@ std::vector<Place> places() {
           {3},
           {1, Host::optimizer},
           {2, Host::half_the_optimizer},
+          {2, Host::late_optimizer},
           {3, Host::optimizer},
           {3, Host::everything}};
 }

@@ -1,5 +1,6 @@
 // Placement is not another engine: with states, gradients or parameters in host memory every number
 // stays what it was, and both ledgers say what lives where.
+#include <future>
 #include <string>
 
 #include <fmt/format.h>
@@ -68,10 +69,15 @@ void expect_offload_changes_nothing(const Case& run) {
     Options options = options_of(run);
     options.store.optimizer.placement = Placement::host;
     options.store.optimizer.ratio = ratio;
-    expect_same(reference, train(run, options), fmt::format("{}, ratio {}", where, ratio));
-    if (run.stage < 3) continue;
-    options.store.params.placement = Placement::host;
-    expect_same(reference, train(run, options), fmt::format("{}, ratio {}, both", where, ratio));
+    for (const bool late : {false, true}) {
+      options.store.params.placement = Placement::device;
+      options.store.optimizer.late_updates = late;
+      const std::string how = fmt::format("{}, ratio {}{}", where, ratio, late ? ", late" : "");
+      expect_same(reference, train(run, options), how);
+      if (run.stage < 3) continue;
+      options.store.params.placement = Placement::host;
+      expect_same(reference, train(run, options), how + ", both");
+    }
   }
   if (run.stage < 3) return;
   Options options = options_of(run);
@@ -160,6 +166,38 @@ TEST(Offload, ReadsAndWritesByNameAsEverywhere) {
     engine.set_state("block1.up.weight", "exp_avg", value);
     EXPECT_TRUE(engine.state("block1.up.weight", "exp_avg").equal(value));
   });
+}
+
+// The error of an update on its own thread reaches whoever uses the unit next, and again after it.
+TEST(LateUpdates, RethrowWhatWentWrongAtTheNextUse) {
+  shard::LateUpdates late(3);
+  late.start({0, 1, 2}, [](int unit) -> shard::HostTraffic::Ahead {
+    if (unit == 1) throw ConfigError({.what = "no more", .where = "unit 1", .fix = "none"});
+    return {};
+  });
+  EXPECT_NO_THROW(late.wait(0));
+  EXPECT_THROW(late.wait(1), ConfigError);
+  EXPECT_THROW(late.wait(2), ConfigError);
+  EXPECT_THROW(late.wait_all(), ConfigError);
+}
+
+TEST(LateUpdates, KeepTheOrderAndAreWaitedForOneByOne) {
+  shard::LateUpdates late(4);
+  std::vector<int> order;
+  std::promise<void> go_on;
+  auto allowed = go_on.get_future().share();
+  late.start({2, 0, 3}, [&](int unit) -> shard::HostTraffic::Ahead {
+    if (unit == 3) allowed.wait();
+    order.push_back(unit);
+    return {};
+  });
+  late.wait(0);
+  EXPECT_NO_THROW(late.wait(1));  // never late
+  EXPECT_FALSE(late.idle());
+  go_on.set_value();
+  late.wait_all();
+  EXPECT_TRUE(late.idle());
+  EXPECT_EQ(order, (std::vector<int>{2, 0, 3}));
 }
 
 TEST(Offload, IsRefusedWhereTheStageHasNoShardsToPlace) {
