@@ -36,6 +36,8 @@ void Engine::set_accumulation_steps(std::int64_t steps) {
   state_->change_no_sync(0);
 }
 void Engine::set_loss_scale(double scale) { state_->loss_scale.scale = scale; }
+const precision::LossScaleState& Engine::scale_state() const { return state_->loss_scale; }
+double Engine::gradient_factor() const { return state_->gradient_factor(); }
 int Engine::moment_index(std::string_view which) const { return state_->moment_index(which); }
 
 void Engine::set_hyper_params(const std::vector<optim::HyperParams>& groups) {

@@ -21,6 +21,7 @@
 #include "capstan/engine/options.h"
 #include "capstan/engine/run_log.h"
 #include "capstan/engine/torch_updater.h"
+#include "capstan/precision/loss_scale.h"
 #include "capstan/schedule/schedule.h"
 #include "capstan/shard/sharded_model.h"
 
@@ -137,6 +138,8 @@ class Engine {
   void allow_scaled_backward(bool allow);
   void set_accumulation_steps(std::int64_t steps);  // from the next backward on
   void set_loss_scale(double scale);                // likewise
+  const precision::LossScaleState& scale_state() const;
+  double gradient_factor() const;  // from the summed gradient to the averaged, unscaled one
   int moment_index(std::string_view which) const;   // of an optimizer state; ConfigError for none
 
   // Of each parameter group, from the next step on; only for an Options::optimizer.

@@ -90,6 +90,11 @@ void bind_step(py::class_<PyEngine>& type) {
            [](PyEngine& self, double scale) { self.engine().set_loss_scale(scale); })
       .def_property_readonly("loss_scale",
                              [](PyEngine& self) { return self.engine().loss_scale(); })
+      .def_property_readonly("scale_state",
+                             [](PyEngine& self) {
+                               const precision::LossScaleState& state = self.engine().scale_state();
+                               return std::make_pair(state.last_overflow, state.tolerance);
+                             })
       .def_property_readonly("progress", [](PyEngine& self) { return self.engine().progress(); })
       .def("describe", [](PyEngine& self) { return self.engine().describe(); });
 }
@@ -134,6 +139,22 @@ void bind_access(py::class_<PyEngine>& type) {
           released)
       .def("local_param",
            [](PyEngine& self, int param) { return shard::local_param(self.sharded(), param); })
+      .def(
+          "local_gradient",
+          [](PyEngine& self, int param) {
+            return shard::local_part(self.sharded(), param, {shard::Column::gradient})
+                .to(at::kFloat)
+                .mul(self.engine().gradient_factor());
+          },
+          released)
+      .def(
+          "write_local",
+          [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
+            const bool gradient = which == "gradient";
+            shard::write_local(self.sharded(), param, column_name(self, which),
+                               gradient ? value / self.engine().gradient_factor() : value);
+          },
+          released)
       .def("owned_range",
            [](PyEngine& self, int param) {
              const layout::ElemRange range = shard::owned_range(self.sharded(), param);

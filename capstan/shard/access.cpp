@@ -170,6 +170,17 @@ at::Tensor local_part(ShardedModel& model, int param, ColumnName column) {
   return part.narrow(0, slot + range.begin - first, range.size());
 }
 
+void write_local(ShardedModel& model, int param, ColumnName column, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  local_part(model, param, column).copy_(value.reshape({-1}));
+  if (column.column != Column::master) return;
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  const UnitStates& states = model.states(place.unit);
+  if (!states.master_is_params()) states.params.copy_(states.master);
+  model.publish(place.unit);
+  model.finish_updates();
+}
+
 at::Tensor local_param(ShardedModel& model, int param) {
   model.settle_updates();
   const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];

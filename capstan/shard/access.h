@@ -38,6 +38,8 @@ void take_from(ShardedModel& model, int param, int root);
 layout::ElemRange owned_range(const ShardedModel& model, int param);
 // Those elements of a column, as a 1-D view. Local, but for a gradient that is not reduced yet.
 at::Tensor local_part(ShardedModel& model, int param, ColumnName column);
+// Replaces those elements; a master also sets the parameter. Collective where the unit is whole.
+void write_local(ShardedModel& model, int param, ColumnName column, const at::Tensor& value);
 // The elements of the parameter itself that lie in this rank's shard, frozen or not; a 1-D view.
 at::Tensor local_param(ShardedModel& model, int param);
 // Collective: the whole tensor of which every rank gives its owned_range().

@@ -28,6 +28,17 @@ def resolve(config, world_size, hidden_size=None):
     return _C.resolve_config(json.dumps(config, default=str), "the configuration", world_size, hidden_size)
 
 
+def without_host_offload(config):
+    """Where ranks compute on the CPU, state in host memory is where it is anyway: offloading there says nothing."""
+    zero = config.get("zero_optimization")
+    if not isinstance(zero, dict):
+        return config
+    zero = {key: value for key, value in zero.items()
+            if not (key in ("offload_param", "offload_optimizer") and (value or {}).get("device") == "cpu")
+            and key not in ("cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory")}
+    return {**config, "zero_optimization": zero}
+
+
 def hidden_size_of(model):
     """What "auto" sizes are made from; None where the model has no such idea."""
     config = getattr(model, "config", None)
@@ -49,7 +60,7 @@ class Engine(torch.nn.Module):
 
     def __init__(self, model, config, *, optimizer=None, group=None, device=None):
         super().__init__()
-        self.core = None
+        self.core = self._use_hooks = self._kernels = None
         self.module = model
         self.optimizer = optimizer
         if not isinstance(model, torch.nn.Module):
@@ -57,6 +68,9 @@ class Engine(torch.nn.Module):
         process_group.init_distributed()
         self.device = torch.device(device or self._device_of(model))
         self.core_group = process_group.core_group(group, self.device)
+        config = read_config(config)
+        if self.device.type == "cpu":
+            config = without_host_offload(config)
         self.core_config = resolve(config, self.core_group.size, hidden_size_of(model))
         for what, where, fix in self.core_config.warnings:
             logger.warning("%s (%s): %s", what, where, fix)
@@ -94,8 +108,9 @@ class Engine(torch.nn.Module):
             if shards:
                 params.mark_sharded(param)
         self._use_hooks = UseHooks(self.core, self.view)
-        if isinstance(self.optimizer, optimizers.KernelOptimizer):
-            self.optimizer.bind(self)
+        self._kernels = self.optimizer
+        if isinstance(self._kernels, optimizers.KernelOptimizer):
+            self._kernels.bind(self)
 
     @property
     def param_dtype(self):
@@ -127,15 +142,30 @@ class Engine(torch.nn.Module):
         self._check_open()
         self._send_groups()
         self._report = self.core.step(self._boundary)
+        self._note_steps()
         return self._report
 
+    def _note_steps(self):
+        if self._report.applied and isinstance(self._kernels, optimizers.KernelOptimizer):
+            self._kernels.note_steps(self.core.progress.steps - self.core.progress.skipped)
+
     def _send_groups(self):
-        if not isinstance(self.optimizer, optimizers.KernelOptimizer):
+        if not isinstance(self._kernels, optimizers.KernelOptimizer):
             return
-        groups = self.optimizer.hyper_params()
+        groups = self._kernels.hyper_params()
         if groups != self._sent_groups:
             self.core.set_groups(groups)
             self._sent_groups = groups
+
+    def compile_units(self, **options):
+        """torch.compile in place: the whole model, or at stage 3 each unit without its hooks."""
+        if self.stage < 3:
+            self.module.compile(**options)
+            return
+        for name, needed in self.core.boundaries():
+            module = self.view.modules[name]
+            if needed and name and any(True for _ in module.children()):
+                module.forward = torch.compile(module.forward, **options)
 
     @contextlib.contextmanager
     def no_sync(self):
@@ -162,11 +192,14 @@ class Engine(torch.nn.Module):
         """Takes every hook away and gives the memory back. Parameters that are sharded stay placeholders."""
         if self.core is None:
             return
-        self._use_hooks.remove()
+        if self._use_hooks is not None:
+            self._use_hooks.remove()
         for param in self.view.params:
             params.release(param)
-        self.core = None
-        self.view = None
+        if isinstance(self._kernels, optimizers.KernelOptimizer):
+            self._kernels.engine = None
+            self._kernels.state.clear()
+        self.core = self.view = self._use_hooks = self._kernels = None
 
     def __del__(self):
         with contextlib.suppress(Exception):

@@ -28,25 +28,26 @@ class KernelOptimizer(torch.optim.Optimizer):
 
     def hyper_params(self):
         """The groups without their parameters."""
-        return [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
+        return [{key: value for key, value in group.items() if key not in ("params", "step")}
+                for group in self.param_groups]
 
     def bind(self, engine):
-        """`engine` keeps the state from here on: state[p] shows this rank's part of it."""
+        """`engine` keeps the state from here on; state[p] shows this rank's part of it."""
         self.engine = engine
-
-    def show_state(self):
-        core = self.engine.core
-        steps = core.progress.steps - core.progress.skipped
+        self.state.clear()
         for group, hyper in zip(self.param_groups, self.hyper_params()):
             names = _C.state_names(self.kind, hyper)
-            for param in group["params"]:
-                index = self.engine.view.index[id(param)]
-                if not param.requires_grad:
-                    continue
-                shown = self.state[param]
-                shown["step"] = steps
-                for name in names:
-                    shown[name] = core.local(index, name)
+            for param in filter(lambda p: p.requires_grad, group["params"]):
+                index = engine.view.index[id(param)]
+                self.state[param] = {name: engine.core.local(index, name) for name in names}
+        self.note_steps(0)
+
+    def note_steps(self, applied):
+        """How many updates the engine has applied."""
+        for shown in self.state.values():
+            shown["step"] = applied
+        for group in self.param_groups:
+            group["step"] = applied
 
     @torch.no_grad()
     def step(self, closure=None):

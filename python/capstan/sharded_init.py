@@ -1,0 +1,137 @@
+"""Building a model whose parameters are sharded one by one as its modules are made."""
+
+import functools
+
+import torch
+from torch import nn
+
+from capstan import _C, params, process_group
+
+_active = []      # contexts that are entered, innermost last
+_suspended = []   # contexts that an engine's construction has set aside
+
+
+def _subclasses(cls):
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _subclasses(sub)
+
+
+class ShardedInit:
+    """In this context every module's own parameters are sharded when its constructor ends.
+
+    The weights are those of a construction outside of it with the same seed: parameters are made as always, in
+    fp32, and only then cast to `dtype` and cut.
+    """
+
+    def __init__(self, group, dtype, *, apply_gathers=True, enabled=True):
+        self.enabled, self.dtype, self._apply_gathers = enabled, dtype, apply_gathers
+        self._wrapped, self._building = [], []
+        if enabled:
+            self.group = process_group.core_group(group)
+
+    def shard(self, param, name):
+        """One parameter; one that is sharded already stays as it is."""
+        if params.handle_of(param) is not None:
+            return
+        if self.dtype is not None and param.is_floating_point():
+            param.data = param.data.to(self.dtype)
+        handle = _C.EarlyShard(param, name, self.group)
+        params.adopt(param, handle)
+        params.mark_sharded(param)
+
+    def shard_module(self, module):
+        """Everything in a model that exists."""
+        for name, param in module.named_parameters():
+            self.shard(param, name)
+
+    def _finished(self, module):
+        kind = type(module).__name__
+        for name, param in module._parameters.items():
+            if param is not None and not param.is_meta:
+                self.shard(param, f"{kind}.{name}")
+
+    def _wrap(self, cls):
+        made = cls.__dict__.get("__init__")
+        if made is None or cls in (nn.Module,):
+            return
+
+        @functools.wraps(made)
+        def build(module, *args, **kwargs):
+            outermost = not any(module is other for other in self._building)
+            if not outermost or _active[-1:] != [self]:
+                return made(module, *args, **kwargs)
+            self._building.append(module)
+            try:
+                made(module, *args, **kwargs)
+            finally:
+                self._building.pop()
+            if isinstance(module, nn.Module) and "_parameters" in module.__dict__:
+                self._finished(module)
+            return None
+
+        cls.__init__ = build
+        self._wrapped.append((cls, made))
+
+    def _enter(self):
+        for cls in set(_subclasses(nn.Module)):
+            self._wrap(cls)
+        self._new_class = nn.Module.__dict__.get("__init_subclass__")
+        init = self
+
+        @classmethod
+        def new_class(cls, **kwargs):
+            super(nn.Module, cls).__init_subclass__(**kwargs)
+            init._wrap(cls)
+
+        nn.Module.__init_subclass__ = new_class
+        if self._apply_gathers:
+            self._plain_apply = nn.Module.apply
+            nn.Module.apply = _gathering_apply
+
+    def _leave(self):
+        for cls, made in self._wrapped:
+            cls.__init__ = made
+        self._wrapped = []
+        if self._new_class is None:
+            del nn.Module.__init_subclass__
+        else:
+            nn.Module.__init_subclass__ = self._new_class
+        if self._apply_gathers:
+            nn.Module.apply = self._plain_apply
+
+    def __enter__(self):
+        if self.enabled:
+            if not _active:  # inside another one, that one does the work
+                self._enter()
+            _active.append(self if not _active else _active[-1])
+        return self
+
+    def __exit__(self, *error):
+        if self.enabled:
+            outer = _active.pop()
+            if not _active:
+                outer._leave()
+        return False
+
+
+def _gathering_apply(module, function):
+    """nn.Module.apply whose function sees whole parameters; rank 0's changes become everybody's."""
+    for child in module.children():
+        child.apply(function)
+    with params.gathered(module._parameters.values(), modifier_rank=0):
+        function(module)
+    return module
+
+
+def suspend():
+    """Construction goes on as if no context were entered, until resume()."""
+    _suspended.append(_active[-1] if _active else None)
+    if _suspended[-1] is not None:
+        _suspended[-1]._leave()
+
+
+def resume():
+    context = _suspended.pop()
+    if context is not None:
+        context._enter()

@@ -1,0 +1,3 @@
+"""Not available yet."""
+
+from deepspeed.inference import InferenceEngine  # noqa: F401

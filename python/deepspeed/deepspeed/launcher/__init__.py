@@ -1,0 +1,1 @@
+"""Starting ranks: `deepspeed script.py` is `capstan launch script.py`."""

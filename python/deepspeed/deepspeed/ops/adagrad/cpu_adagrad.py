@@ -1,0 +1,13 @@
+"""Adagrad for parameters in host memory, with DeepSpeed's constructor."""
+
+from capstan.optimizers import Adagrad
+
+
+class DeepSpeedCPUAdagrad(Adagrad):
+    """`adamw_mode` is accepted because Accelerate sends it to every CPU optimizer."""
+
+    def __init__(self, model_params, lr=1e-2, eps=1e-10, weight_decay=0, amsgrad=False, fp32_optimizer_states=True,
+                 adamw_mode=None):
+        if amsgrad:
+            raise RuntimeError("DeepSpeedCPUAdagrad does not support the AMSGrad variant.")
+        super().__init__(model_params, lr=lr, eps=eps, weight_decay=weight_decay)

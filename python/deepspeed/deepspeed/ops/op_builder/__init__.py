@@ -1,0 +1,89 @@
+"""Nothing is built here: the kernels come with capstan. A builder only says which exist."""
+
+import types
+
+from capstan.errors import NotAvailable
+
+# The C++ kernels that the package carries.
+_PRESENT = {"cpu_adam", "cpu_adagrad", "cpu_lion", "fused_adam", "fused_lion", "fused_lamb", "utils"}
+_ABSENT = {"AsyncIOBuilder": "async_io", "GDSBuilder": "gds", "FPQuantizerBuilder": "fp_quantizer",
+           "EvoformerAttnBuilder": "evoformer_attn", "TransformerBuilder": "transformer",
+           "StochasticTransformerBuilder": "stochastic_transformer", "InferenceBuilder": "transformer_inference",
+           "QuantizerBuilder": "quantizer", "RandomLTDBuilder": "random_ltd", "SparseAttnBuilder": "sparse_attn",
+           "SpatialInferenceBuilder": "spatial_inference", "InferenceCoreBuilder": "inference_core_ops",
+           "InferenceCutlassBuilder": "cutlass_ops", "RaggedOpsBuilder": "ragged_device_ops",
+           "RaggedUtilsBuilder": "ragged_ops", "ShareMemCommBuilder": "deepspeed_shm_comm",
+           "CCLCommBuilder": "deepspeed_ccl_comm"}
+
+
+class OpBuilder:
+    """`NAME` says which operation; load() gives its module."""
+
+    NAME = ""
+
+    def __init__(self, name=None):
+        self.name = name or self.NAME
+
+    def is_compatible(self, verbose=False):
+        return self.NAME in _PRESENT
+
+    def builder(self):
+        raise NotAvailable(f"building {self.NAME}")
+
+    def load(self, verbose=True):
+        if not self.is_compatible():
+            raise NotAvailable(f"the operation {self.NAME}")
+        return types.SimpleNamespace(**self.functions())
+
+    def functions(self):
+        return {}
+
+
+class CPUAdamBuilder(OpBuilder):
+    NAME = "cpu_adam"
+
+
+class CPUAdagradBuilder(OpBuilder):
+    NAME = "cpu_adagrad"
+
+
+class CPULionBuilder(OpBuilder):
+    NAME = "cpu_lion"
+
+
+class FusedAdamBuilder(OpBuilder):
+    NAME = "fused_adam"
+
+
+class FusedLionBuilder(OpBuilder):
+    NAME = "fused_lion"
+
+
+class FusedLambBuilder(OpBuilder):
+    NAME = "fused_lamb"
+
+
+class UtilsBuilder(OpBuilder):
+    NAME = "utils"
+
+    def functions(self):
+        from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+        return {"flatten": _flatten_dense_tensors, "unflatten": _unflatten_dense_tensors}
+
+
+class NotImplementedBuilder(OpBuilder):
+    NAME = "deepspeed_not_implemented"
+
+    def load(self, verbose=True):
+        raise ValueError("This op had not been implemented on this system.")
+
+
+for _class, _name in _ABSENT.items():
+    globals()[_class] = type(_class, (OpBuilder, ), {"NAME": _name})
+
+ALL_OPS = {cls.NAME: cls for cls in OpBuilder.__subclasses__()}
+
+
+def compatible_ops():
+    """Name -> whether it can be used here."""
+    return {name: name in _PRESENT for name in ALL_OPS}

@@ -1,0 +1,1 @@
+"""Recomputation of activations in backward."""

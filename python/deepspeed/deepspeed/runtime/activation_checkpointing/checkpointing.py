@@ -1,0 +1,118 @@
+"""deepspeed.checkpointing: recomputation over torch.utils.checkpoint, with the state of every generator replayed."""
+
+import contextlib
+
+import torch
+import torch.utils.checkpoint as torch_checkpoint
+
+from deepspeed.accelerator import get_accelerator
+
+_MODEL_PARALLEL_RNG = "model-parallel-rng"
+_settings = {}
+
+
+class CudaRNGStatesTracker:
+    """Named generator states: fork() runs with one of them and gives the outer one back."""
+
+    def __init__(self):
+        self.states_, self.seeds_ = {}, set()
+
+    def reset(self):
+        self.states_, self.seeds_ = {}, set()
+
+    def get_states(self):
+        return dict(self.states_)
+
+    def set_states(self, states):
+        self.states_ = states
+
+    def add(self, name, seed):
+        if seed in self.seeds_:
+            raise Exception(f"seed {seed} already exists")
+        if name in self.states_:
+            raise Exception(f"cuda rng state {name} already exists")
+        self.seeds_.add(seed)
+        before = get_accelerator().get_rng_state()
+        get_accelerator().manual_seed(seed)
+        self.states_[name] = get_accelerator().get_rng_state()
+        get_accelerator().set_rng_state(before)
+
+    @contextlib.contextmanager
+    def fork(self, name=_MODEL_PARALLEL_RNG):
+        if name not in self.states_:
+            raise Exception(f"cuda rng state {name} is not added")
+        before = get_accelerator().get_rng_state()
+        get_accelerator().set_rng_state(self.states_[name])
+        try:
+            yield
+        finally:
+            self.states_[name] = get_accelerator().get_rng_state()
+            get_accelerator().set_rng_state(before)
+
+
+_tracker = CudaRNGStatesTracker()
+
+
+def get_cuda_rng_tracker():
+    return _tracker
+
+
+def model_parallel_cuda_manual_seed(seed):
+    _tracker.reset()
+    get_accelerator().manual_seed(seed)
+    _tracker.add(_MODEL_PARALLEL_RNG, seed + 2718)
+
+
+model_parallel_reconfigure_tp_seed = model_parallel_cuda_manual_seed
+
+
+def checkpoint(function, *args):
+    """function(*args) whose activations are computed again in backward."""
+    return torch_checkpoint.checkpoint(function, *args, use_reentrant=True)
+
+
+def non_reentrant_checkpoint(function, *args):
+    return torch_checkpoint.checkpoint(function, *args, use_reentrant=False)
+
+
+class CheckpointFunction:
+    """The older way to call it."""
+
+    @staticmethod
+    def apply(function, outputs, *args):
+        result = checkpoint(function, *args)
+        outputs.extend([result] if torch.is_tensor(result) else list(result))
+
+
+def configure(mpu_, deepspeed_config=None, partition_activations=None, contiguous_checkpointing=None,
+              num_checkpoints=None, checkpoint_in_cpu=None, synchronize=None, profile=None):
+    _settings.update(mpu=mpu_, num_checkpoints=num_checkpoints)
+
+
+def is_configured():
+    return bool(_settings)
+
+
+def reset():
+    """Between steps: nothing is kept here."""
+
+
+def set_num_layers(nlayers):
+    _settings["num_layers"] = nlayers
+
+
+def partition_activations_in_checkpoint(partition_activation):
+    _settings["partition_activations"] = partition_activation
+
+
+def detach_variable(inputs, device=None):
+    if not isinstance(inputs, tuple):
+        raise RuntimeError("Only tuple of tensors is supported. Got Unsupported input type: ", type(inputs).__name__)
+    found = []
+    for value in inputs:
+        if torch.is_tensor(value):
+            copy = (value if device is None else value.to(device)).detach()
+            copy.requires_grad = value.requires_grad
+            value = copy
+        found.append(value)
+    return tuple(found)

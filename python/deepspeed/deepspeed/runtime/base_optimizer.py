@@ -1,0 +1,194 @@
+"""What engine.optimizer is at ZeRO stages and in 16 bits: the client's optimizer with what users ask of a wrapper."""
+
+import types
+
+import torch
+
+from capstan.errors import NotAvailable
+
+
+class DeepSpeedOptimizer:
+    """The root that isinstance checks name."""
+
+
+class LossScaler:
+    """The engine's loss scale under the names of DeepSpeed's scalers."""
+
+    def __init__(self, engine):
+        self._engine = engine
+        settings = engine._config._section("fp16")
+        self.dynamic = engine.fp16_enabled() and not settings.get("loss_scale")
+        self.scale_window = settings.get("loss_scale_window", 1000)
+        self.min_scale = settings.get("min_loss_scale", 1)
+        self.scale_factor = 2.0
+        self.delayed_shift = settings.get("hysteresis", 2)
+        self.consecutive_hysteresis = settings.get("consecutive_hysteresis", False)
+        self.raise_error_at_min_scale = True
+
+    @property
+    def cur_scale(self):
+        return self._engine.core.loss_scale
+
+    @cur_scale.setter
+    def cur_scale(self, value):
+        self._engine.core.set_loss_scale(float(value))
+
+    loss_scale = cur_scale
+
+    @property
+    def cur_iter(self):
+        return self._engine.core.progress.steps
+
+    @property
+    def last_overflow_iter(self):
+        return self._engine.core.scale_state[0]
+
+    @property
+    def cur_hysteresis(self):
+        return self._engine.core.scale_state[1]
+
+    dynamic_loss_scale = property(lambda self: self.dynamic)
+
+    def scale_gradient(self, module, grad_in, grad_out):
+        return tuple(self.cur_scale * grad for grad in grad_in)
+
+
+class ZeROOptimizer(DeepSpeedOptimizer):
+    """`optimizer` is the client's; the engine keeps masters, moments and gradients."""
+
+    def __init__(self, engine, optimizer):
+        self.optimizer, self._engine = optimizer, engine
+        self.loss_scaler = LossScaler(engine)
+        self.overflow = False
+        self.param_names = {p: n for n, p in engine.module.named_parameters()}
+        self.custom_loss_scaler = False
+
+    @property
+    def engine(self):
+        return self._engine
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    @param_groups.setter
+    def param_groups(self, value):
+        self.optimizer.param_groups = value
+
+    @property
+    def state(self):
+        return self.optimizer.state
+
+    @state.setter
+    def state(self, value):
+        self.optimizer.state = value
+
+    @property
+    def defaults(self):
+        return self.optimizer.defaults
+
+    @property
+    def dtype(self):
+        return self._engine.param_dtype
+
+    low_precision_dtype = dtype
+
+    @property
+    def loss_scale(self):
+        return self.loss_scaler.cur_scale
+
+    @loss_scale.setter
+    def loss_scale(self, value):
+        self.loss_scaler.cur_scale = value
+
+    cur_scale = loss_scale
+
+    @property
+    def cur_iter(self):
+        return self.loss_scaler.cur_iter
+
+    @property
+    def dynamic_loss_scale(self):
+        return self.loss_scaler.dynamic
+
+    @property
+    def loss_scale_config(self):
+        return types.SimpleNamespace(dynamic_loss_scale=self.dynamic_loss_scale, cur_scale=self.loss_scale,
+                                     cur_iter=self.cur_iter, last_overflow_iteration=self.loss_scaler.last_overflow_iter,
+                                     scale_factor=2.0, scale_window=self.loss_scaler.scale_window)
+
+    @property
+    def clip_grad(self):
+        return self._engine.gradient_clipping()
+
+    @property
+    def _global_grad_norm(self):
+        return self._engine.get_global_grad_norm()
+
+    def backward(self, loss, retain_graph=False, **kwargs):
+        self._engine.backward(loss, retain_graph=retain_graph, **kwargs)
+
+    def step(self, closure=None):
+        self._engine.core_step(True)
+
+    def zero_grad(self, set_to_none=True):
+        for param in self._engine.view.params:
+            param.grad = None
+
+    def train(self):
+        getattr(self.optimizer, "train", lambda: None)()
+
+    def eval(self):
+        getattr(self.optimizer, "eval", lambda: None)()
+
+    def add_param_group(self, group):
+        raise NotAvailable("adding a parameter group to a running engine")
+
+    def state_dict(self):
+        return {"optimizer_state_dict": self.optimizer.state_dict(), "loss_scale": self.loss_scale,
+                "overflow": self.overflow, "clip_grad": self.clip_grad}
+
+    def load_state_dict(self, state, *args, **kwargs):
+        if "loss_scale" in state and self._engine.fp16_enabled():
+            self.loss_scale = state["loss_scale"]
+        inner = state.get("optimizer_state_dict")
+        if inner is not None:
+            for group, saved in zip(self.param_groups, inner["param_groups"]):
+                group.update({key: value for key, value in saved.items() if key != "params"})
+
+    def _parts(self, which):
+        """This rank's part of a column, one flat tensor per group."""
+        core, view, flat = self._engine.core, self._engine.view, []
+        for names in self._engine.group_names:
+            parts = [core.local(view.names.index(name), which) for name in names]
+            flat.append(torch.cat(parts) if parts else torch.empty(0))
+        return flat
+
+    @property
+    def fp32_groups_flat(self):
+        return self._parts("master")
+
+    single_partition_of_fp32_groups = fp32_partitioned_groups_flat = fp32_groups_flat_partition = fp32_groups_flat
+
+    @property
+    def averaged_gradients(self):
+        """Between backward and step: this rank's part of each gradient, by group."""
+        core, view = self._engine.core, self._engine.view
+        return {g: [core.local_gradient(view.names.index(name)) for name in names]
+                for g, names in enumerate(self._engine.group_names)}
+
+    def get_fp32_grad_partitions(self):
+        return {g: dict(enumerate(parts)) for g, parts in self.averaged_gradients.items()}
+
+    @property
+    def bit16_groups(self):
+        params = dict(self._engine.module.named_parameters())
+        return [[params[name] for name in names] for names in self._engine.group_names]
+
+    fp16_groups = bit16_groups
+
+    def empty_partition_cache(self):
+        self._engine.core.end_pass()
+
+    def destroy(self):
+        pass

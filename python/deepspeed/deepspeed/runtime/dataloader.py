@@ -1,0 +1,54 @@
+"""Loaders that give each rank its share of the data."""
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+
+class RepeatingLoader:
+    """Starts again when the loader ends."""
+
+    def __init__(self, loader):
+        self.loader = loader
+        self.data_iter = iter(loader)
+
+    def __iter__(self):
+        return self
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __next__(self):
+        try:
+            return next(self.data_iter)
+        except StopIteration:
+            self.data_iter = iter(self.loader)
+            return next(self.data_iter)
+
+
+class DeepSpeedDataLoader:
+
+    def __init__(self, dataset, batch_size, group=None, route="train", data_sampler=None, collate_fn=None, workers=0,
+                 drop_last=False, local_rank=0, **unused):
+        self.dataset, self.batch_size = dataset, batch_size
+        if data_sampler is None and not isinstance(dataset, torch.utils.data.IterableDataset):
+            if route == "train":
+                data_sampler = DistributedSampler(dataset, num_replicas=dist.get_world_size(group),
+                                                  rank=dist.get_rank(group))
+            else:
+                data_sampler = RandomSampler(dataset)
+        self.data_sampler = data_sampler
+        self.dataloader = DataLoader(dataset, batch_size=batch_size, sampler=data_sampler, collate_fn=collate_fn,
+                                     num_workers=workers, drop_last=drop_last)
+        self.len = len(self.dataloader) if hasattr(dataset, "__len__") else 0
+
+    def __iter__(self):
+        self._iterator = iter(self.dataloader)
+        return self
+
+    def __next__(self):
+        return next(self._iterator)
+
+    def __len__(self):
+        return self.len

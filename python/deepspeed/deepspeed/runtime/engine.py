@@ -1,0 +1,380 @@
+"""DeepSpeedEngine: capstan's engine with the members that DeepSpeed's users know."""
+
+import contextlib
+
+import torch
+import torch.distributed as dist
+
+import capstan
+from capstan import params as sharded_params
+from capstan.errors import ConfigError, NotAvailable
+from capstan.use_hooks import UseHooks
+from deepspeed.runtime import optimizer_choice
+from deepspeed.runtime.engine_settings import EngineSettings
+from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
+
+MEMORY_OPT_ALLREDUCE_SIZE = 500000000
+
+
+class DeepSpeedEngine(EngineSettings, capstan.Engine):
+
+    def __init__(self, args, model, optimizer=None, model_parameters=None, training_data=None, lr_scheduler=None,
+                 mpu=None, dist_init_required=None, collate_fn=None, config=None, config_class=None, mesh_device=None,
+                 dont_change_device=False):
+        torch.nn.Module.__init__(self)
+        self.core = None
+        self.module = model
+        self._config, self.config = config_class, config_class._param_dict
+        if self._config.log_level is not None:
+            set_log_level_from_string(self._config.log_level)
+        self.client_optimizer, self.client_lr_scheduler = optimizer, lr_scheduler
+        self.client_model_parameters = model_parameters
+        self.mpu, self.mesh_device = mpu, mesh_device
+        self._check_arguments(model, optimizer, lr_scheduler)
+        self._place(model, dont_change_device)
+        parameters = self._parameters_of(model, model_parameters)
+        base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
+        self.group_names = self._group_names(model, base)
+        capstan.Engine.__init__(self, model, self._core_config(), optimizer=base,
+                                group=self.data_parallel_group, device=self.device)
+        self.basic_optimizer = base
+        self.optimizer = optimizer_choice.wrap_optimizer(self, base)
+        self.lr_scheduler = optimizer_choice.choose_scheduler(self, lr_scheduler, base)
+        self.training_dataloader = self.deepspeed_io(training_data, collate_fn=collate_fn) if training_data else None
+        self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
+        self._grad_norm = None
+        self._applied = False
+        self._no_sync = False
+        self.inside_no_sync_ctxt = False
+        self.checkpoint_engine = None
+        self.enable_backward_allreduce = True
+        self._is_compiled = False
+        self.loaded_checkpoint_tag = None
+
+    # Construction
+
+    def _check_arguments(self, model, optimizer, lr_scheduler):
+        self._assert_valid_mixed_precision_config()
+        if isinstance(lr_scheduler, torch.optim.lr_scheduler.LRScheduler):
+            assert isinstance(optimizer, torch.optim.Optimizer), (
+                "Client Optimizer (type = {}) is not instantiated but Client LR Scheduler is instantiated".format(
+                    type(optimizer)))
+        if self.fp16_enabled() and self.bfloat16_enabled():
+            raise ValueError("bfloat16 and fp16 modes cannot be simultaneously enabled")
+
+    def _place(self, model, dont_change_device):
+        from deepspeed.accelerator import get_accelerator
+        self.device = torch.device(get_accelerator().current_device_name())
+        self.local_rank = get_accelerator().current_device()
+        early = any(sharded_params.handle_of(p) is not None for p in model.parameters())
+        if not dont_change_device and not early and self.device.type != "cpu":
+            model.to(self.device)
+        self.global_rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.data_parallel_group = None
+        if self.mpu is not None and hasattr(self.mpu, "get_data_parallel_group"):
+            self.data_parallel_group = self.mpu.get_data_parallel_group()
+        if self.data_parallel_group is None:
+            self.data_parallel_group = dist.group.WORLD
+        self.seq_data_parallel_group = self.data_parallel_group
+        self.dp_world_size = self.seq_dp_world_size = dist.get_world_size(self.data_parallel_group)
+        self.mp_world_size = self.world_size // self.dp_world_size
+        self.sequence_parallel_size = 1
+
+    @staticmethod
+    def _parameters_of(model, model_parameters):
+        if model_parameters is None:
+            return [p for p in model.parameters() if p.requires_grad]
+        return list(model_parameters)
+
+    @staticmethod
+    def _group_names(model, optimizer):
+        names = {id(p): n for n, p in model.named_parameters()}
+        if optimizer is None:
+            return []
+        return [[names[id(p)] for p in group["params"] if id(p) in names and p.requires_grad]
+                for group in optimizer.param_groups]
+
+    def _core_config(self):
+        """The configuration without what the client's objects replace."""
+        config = dict(self.config)
+        config.pop("scheduler", None)
+        config.pop("optimizer", None)
+        config.update(train_batch_size=self._config.train_batch_size,
+                      train_micro_batch_size_per_gpu=self._config.train_micro_batch_size_per_gpu,
+                      gradient_accumulation_steps=self._config.gradient_accumulation_steps)
+        if self._config.gradient_allreduce_op == "sum":  # a sum is never divided
+            config.pop("prescale_gradients", None)
+            config.pop("gradient_predivide_factor", None)
+        leaves = [name for name, module in self.module.named_modules() if getattr(module, "_z3_leaf", False)]
+        if leaves:
+            zero = dict(config.get("zero_optimization") or {})
+            leaf = dict(zero.get("leaf_module") or {})
+            leaf["names"] = sorted(set(leaf.get("names", [])) | set(leaves))
+            config["zero_optimization"] = {**zero, "leaf_module": leaf}
+        return config
+
+    def watch_uses(self):
+        if self._use_hooks is None:
+            self._use_hooks = UseHooks(self.core, self.view)
+
+    def unwatch_uses(self):
+        if self._use_hooks is not None:
+            self._use_hooks.remove()
+        self._use_hooks = None
+
+    def use_handles(self):
+        return [] if self._use_hooks is None else self._use_hooks._handles
+
+    # A step
+
+    def __getattr__(self, name):
+        """What the engine does not have is looked up on the model."""
+        own = self.__dict__
+        for table in ("_parameters", "_buffers", "_modules"):
+            if name in own.get(table, {}):
+                return own[table][name]
+        module = own.get("_modules", {}).get("module")
+        if module is not None and name in dir(module):
+            return getattr(module, name)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def train(self, mode=True):
+        self.module.train(mode)
+        self.training = mode
+        return self
+
+    def eval(self):
+        return self.train(False)
+
+    def backward(self, loss, retain_graph=False, scale_wrt_gas=True, allreduce_gradients=True, release_loss=False):
+        assert self.basic_optimizer is not None, (
+            "must provide optimizer during init in order to use backward")
+        assert not isinstance(loss, torch.Tensor) or loss.numel() == 1, "loss must be a scalar tensor"
+        super().backward(loss, retain_graph=retain_graph, average=scale_wrt_gas)
+        steps = self.gradient_accumulation_steps() if scale_wrt_gas else 1
+        return loss.detach() / steps if steps > 1 else loss
+
+    def scale(self, loss):
+        """The loss as a plain loss.backward() needs it: times the loss scale."""
+        assert isinstance(loss, torch.Tensor) and loss.numel() == 1, "loss must be a scalar tensor"
+        self.core.allow_scaled_backward(True)
+        return loss * self.core.loss_scale
+
+    def is_gradient_accumulation_boundary(self):
+        if self._boundary is not None:
+            return self._boundary
+        if not self.managed_gradient_accumulation():
+            return True
+        return (self.micro_steps + 1) % self.gradient_accumulation_steps() == 0
+
+    def set_gradient_accumulation_boundary(self, is_boundary):
+        assert self.managed_gradient_accumulation(), (
+            "set_gradient_accumulation_boundary() needs managed_gradient_accumulation")
+        self._boundary = is_boundary
+
+    def step(self, lr_kwargs=None):
+        assert self.basic_optimizer is not None, "must provide optimizer during init in order to use step"
+        assert not self.inside_no_sync_ctxt, "It is illegal to call Engine.step() inside no_sync context manager"
+        boundary = self.is_gradient_accumulation_boundary()
+        self._applied = False
+        self.core_step(boundary)
+        if boundary:
+            self._after_step(lr_kwargs)
+        self.micro_steps += 1
+
+    def core_step(self, boundary):
+        self._check_open()
+        self._send_groups()
+        self._report = self.core.step(boundary)
+        self._note_steps()
+        self.core.allow_scaled_backward(False)
+        if boundary:
+            self._applied = self._report.applied
+            self._grad_norm = self._report.grad_norm
+            if hasattr(self.optimizer, "loss_scaler"):
+                self.optimizer.overflow = not self._applied
+
+    def _after_step(self, lr_kwargs):
+        self.global_steps += 1
+        self.global_samples += self.train_batch_size()
+        if not self._applied:
+            self.skipped_steps += 1
+        elif self.lr_scheduler is not None:
+            try:
+                self.lr_scheduler.step(**(lr_kwargs or {}))
+            except TypeError:
+                self.lr_scheduler.step(self.train_batch_size())
+        every = self.steps_per_print()
+        if every and every != float("inf") and self.global_steps % int(every) == 0:
+            log_dist(f"step={self.global_steps}, skipped={self.skipped_steps}, lr={self.get_lr()}, "
+                     f"mom={self.get_mom()}", ranks=[0])
+
+    def was_step_applied(self):
+        return self._applied
+
+    def get_global_grad_norm(self):
+        return self._grad_norm
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        assert not self.zero_optimization_partition_gradients(), (
+            f"no_sync context manager is incompatible with gradient partitioning logic of ZeRO stage "
+            f"{self.zero_optimization_stage()}")
+        assert not self.inside_no_sync_ctxt, "no_sync context manager reentry is unsupported"
+        self.inside_no_sync_ctxt = True
+        try:
+            with super().no_sync():
+                yield
+        finally:
+            self.inside_no_sync_ctxt = False
+
+    @contextlib.contextmanager
+    def coalesce_grad_reduction(self):
+        """Several backwards, one reduction."""
+        assert self.zero_optimization_stage() in (1, 2, 3), "coalesce_grad_reduction requires ZeRO stage 1, 2 or 3"
+        self.core.change_no_sync(1)
+        try:
+            yield
+        finally:
+            self.core.change_no_sync(-1)
+        self.core.finish_gradients()
+
+    def allreduce_gradients(self, bucket_size=MEMORY_OPT_ALLREDUCE_SIZE):
+        self.core.finish_gradients()
+
+    def empty_partition_cache(self):
+        self.core.end_pass()
+
+    # Questions
+
+    def get_lr(self):
+        return [group["lr"] for group in self.basic_optimizer.param_groups]
+
+    def get_mom(self):
+        groups = self.basic_optimizer.param_groups
+        return [group["betas"] if "betas" in group else group.get("momentum", 0.0) for group in groups]
+
+    def get_type(self):
+        return [group.get("type", "lr") for group in self.basic_optimizer.param_groups]
+
+    def set_train_batch_size(self, train_batch_size):
+        per_step = self.train_micro_batch_size_per_gpu() * self.dp_world_size
+        if train_batch_size % per_step != 0:
+            raise ValueError("Train batch size must be divisible by micro-batch data parallelism")
+        self._config.train_batch_size = train_batch_size
+        self._config.gradient_accumulation_steps = train_batch_size // per_step
+        self.core.set_accumulation_steps(self._config.gradient_accumulation_steps)
+
+    def set_train_micro_batch_size(self, micro_batch_size):
+        self._config.train_micro_batch_size_per_gpu = micro_batch_size
+        self._config.train_batch_size = (micro_batch_size * self.gradient_accumulation_steps() * self.dp_world_size)
+
+    def deepspeed_io(self, dataset, batch_size=None, route="train", pin_memory=True, data_sampler=None,
+                     collate_fn=None, num_local_io_workers=None):
+        from deepspeed.runtime.dataloader import DeepSpeedDataLoader
+        return DeepSpeedDataLoader(dataset, batch_size or self.train_micro_batch_size_per_gpu(),
+                                   group=self.data_parallel_group, route=route, data_sampler=data_sampler,
+                                   collate_fn=collate_fn, workers=num_local_io_workers or 0,
+                                   drop_last=self._config.dataloader_drop_last)
+
+    @property
+    def is_compiled(self):
+        return self._is_compiled
+
+    def compile(self, backend="inductor", compile_kwargs=None, schedule=None, compiled_autograd_enabled=False):
+        if self._is_compiled:
+            return
+        self.compile_units(backend=backend, **(compile_kwargs or {}))
+        self._is_compiled = True
+
+    # State
+
+    def module_state_dict(self, destination=None, prefix="", keep_vars=False, exclude_frozen_parameters=False):
+        with capstan.gathered(self.module):
+            state = self.module.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
+            if self.zero_optimization_stage() == 3:
+                state = type(state)((k, v.clone() if isinstance(v, torch.Tensor) else v) for k, v in state.items())
+        if exclude_frozen_parameters:
+            for name, param in self.module.named_parameters():
+                if not param.requires_grad:
+                    state.pop(prefix + name, None)
+        return state
+
+    def load_module_state_dict(self, checkpoint, strict=True, custom_load_fn=None, fetch_z3_params=False):
+        state = checkpoint.get("module", checkpoint)
+        with capstan.gathered(self.module, modifier_rank=0):
+            if custom_load_fn:
+                custom_load_fn(src=state, dst=self.module)
+            else:
+                self.module.load_state_dict(state, strict=strict)
+
+    def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
+        if not self.zero_optimization_partition_weights():
+            raise ValueError("this function requires ZeRO-3 mode")
+        state = self._consolidate(exclude_frozen_parameters)
+        return state if dist.get_rank() == 0 else None
+
+    def _consolidate(self, exclude_frozen_parameters):
+        """Whole tensors on the CPU, gathered one at a time; tied names share one."""
+        from collections import OrderedDict
+        state, first = OrderedDict(), {}
+        keep = dist.get_rank() == 0
+        known = {id(p): n for n, p in self.module.named_parameters()}
+        for name, value in self.module.state_dict(keep_vars=True).items():
+            if not isinstance(value, torch.nn.Parameter):
+                if keep:
+                    state[name] = value.detach().cpu() if isinstance(value, torch.Tensor) else value
+                continue
+            if exclude_frozen_parameters and not value.requires_grad:
+                continue
+            owner = known.get(id(value), name)
+            if owner not in first:
+                whole = self.core.read_param(self.view.index[id(value)])
+                first[owner] = whole.cpu() if keep else None
+            if keep:
+                state[name] = first[owner]
+        return state
+
+    def _consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
+        return self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
+
+    def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
+        import os
+        if self.zero_optimization_partition_weights():
+            if not self.zero_gather_16bit_weights_on_model_save():
+                logger.warning("save_16bit_model: set stage3_gather_16bit_weights_on_model_save to save at stage 3")
+                return False
+            state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
+        else:
+            state = self.module_state_dict(exclude_frozen_parameters=exclude_frozen_parameters)
+        if dist.get_rank() == 0:
+            os.makedirs(save_dir, exist_ok=True)
+            torch.save(state, os.path.join(save_dir, save_filename))
+        return True
+
+    save_fp16_model = save_16bit_model
+
+    def save_checkpoint(self, save_dir, tag=None, client_state={}, save_latest=True, exclude_frozen_parameters=False):
+        raise NotAvailable("engine.save_checkpoint")
+
+    def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
+                        load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
+        raise NotAvailable("engine.load_checkpoint")
+
+    def offload_states(self, include=None, device="cpu", pin_memory=True, non_blocking=False):
+        from deepspeed.runtime.zero.offload_states import offload
+        offload(self, include, device)
+
+    def reload_states(self, non_blocking=False):
+        pass
+
+    def destroy(self):
+        self.close()
+        self.optimizer = self.basic_optimizer = self.lr_scheduler = None
+
+
+def _checkpoint_parallel_metadata(engine):
+    raise NotAvailable("metadata of parallel checkpoints")
+
+
+__all__ = ["ConfigError", "DeepSpeedEngine"]

@@ -1,0 +1,5 @@
+"""Not available yet."""
+
+from deepspeed.later import later_class
+
+DeepSpeedHybridEngine = later_class("deepspeed.DeepSpeedHybridEngine")

@@ -1,0 +1,137 @@
+"""From the configuration and the client's arguments to the optimizer, its wrapper and its schedule."""
+
+import inspect
+
+import torch
+
+from capstan.errors import ConfigError, NotAvailable
+from capstan.optimizers import KernelOptimizer
+from deepspeed.runtime import config as names
+from deepspeed.runtime.zero.utils import ZeRORuntimeException, is_zero_supported_optimizer
+
+_LATER = {names.ONEBIT_ADAM_OPTIMIZER, names.ZERO_ONE_ADAM_OPTIMIZER, names.ONEBIT_LAMB_OPTIMIZER,
+          names.MUADAM_OPTIMIZER, names.MUADAMW_OPTIMIZER, names.MUSGD_OPTIMIZER, names.MUON_OPTIMIZER}
+
+
+def _numbers(params):
+    """Values written as text ("1e-4") become numbers; "auto" is left out."""
+    def number(value):
+        if isinstance(value, str):
+            try:
+                return float(value)
+            except ValueError:
+                return value
+        return [number(item) for item in value] if isinstance(value, list) else value
+
+    return {key: number(value) for key, value in (params or {}).items() if value != "auto"}
+
+
+def named_optimizer(name, params, model_parameters, offloaded):
+    """The optimizer that a configuration names."""
+    from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
+    from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
+    from deepspeed.ops.lamb import FusedLamb
+    from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
+    params = _numbers(params)
+    if "max_grad_norm" in params:
+        raise ValueError("'max_grad_norm' is not supported as an optimizer parameter, please switch to using the "
+                         "deepspeed parameter 'gradient_clipping' see: https://www.deepspeed.ai/docs/config-json/")
+    lower = name.lower()
+    if lower in _LATER:
+        raise NotAvailable(f"optimizer {name}")
+    if lower in (names.ADAM_OPTIMIZER, names.ADAMW_OPTIMIZER):
+        use_torch, adam_w = params.pop("torch_adam", False), params.pop("adam_w_mode", True)
+        decoupled = lower == names.ADAMW_OPTIMIZER or adam_w
+        params.pop("fused", None)
+        if use_torch:
+            return (torch.optim.AdamW if decoupled else torch.optim.Adam)(model_parameters, **params)
+        if offloaded:
+            return DeepSpeedCPUAdam(model_parameters, adamw_mode=decoupled, **params)
+        return FusedAdam(model_parameters, adam_w_mode=decoupled, **params)
+    if lower == names.ADAGRAD_OPTIMIZER:
+        return (DeepSpeedCPUAdagrad if offloaded else torch.optim.Adagrad)(model_parameters, **params)
+    if lower == names.LAMB_OPTIMIZER:
+        return FusedLamb(model_parameters, **params)
+    if lower == names.LION_OPTIMIZER:
+        return (DeepSpeedCPULion if offloaded else FusedLion)(model_parameters, **params)
+    found = getattr(torch.optim, name, None)
+    if not inspect.isclass(found):
+        raise ConfigError(f"there is no optimizer '{name}'", "optimizer.type",
+                          "use Adam, AdamW, Adagrad, Lamb, Lion, or a class of torch.optim")
+    return found(model_parameters, **params)
+
+
+def choose_optimizer(engine, client, model_parameters):
+    """The base optimizer, or None: a client's object, then a client's function, then the configuration's."""
+    offloaded = engine.zero_cpu_offload()
+    if isinstance(client, torch.optim.Optimizer) or hasattr(client, "param_groups"):
+        optimizer = client
+        if offloaded and engine.zero_force_ds_cpu_optimizer() and not isinstance(optimizer, KernelOptimizer):
+            raise ZeRORuntimeException(
+                f"You are using ZeRO-Offload with a client provided optimizer ({type(optimizer)}) which in most cases "
+                "will yield poor performance. Please either use deepspeed.ops.adam.DeepSpeedCPUAdam or set an "
+                "optimizer in your ds-config (https://www.deepspeed.ai/docs/config-json/#optimizer-parameters). If "
+                "you really want to use a custom optimizer w. ZeRO-Offload and understand the performance impacts you "
+                "can also set <\"zero_force_ds_cpu_optimizer\": false> in your configuration file.")
+    elif callable(client):
+        optimizer = client(model_parameters)
+    elif engine.optimizer_name() is not None:
+        optimizer = named_optimizer(engine.optimizer_name(), engine.optimizer_params(), model_parameters, offloaded)
+    else:
+        return None
+    _check_groups(optimizer)
+    if engine.zero_optimization() and not is_zero_supported_optimizer(optimizer):
+        assert engine.zero_allow_untested_optimizer(), (
+            "You are using an untested ZeRO Optimizer. Please add <\"zero_allow_untested_optimizer\": true> in the "
+            "configuration file to use it.")
+    return optimizer
+
+
+def _check_groups(optimizer):
+    optimizer.param_groups[:] = [group for group in optimizer.param_groups if len(group["params"]) > 0]
+    seen, repeated = set(), []
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            (repeated.append if id(param) in seen else seen.add)(id(param))
+    assert not repeated, f"{len(repeated)} parameters appear more than once in the optimizer's groups"
+
+
+def wrap_optimizer(engine, optimizer):
+    """engine.optimizer as DeepSpeed's users know it."""
+    from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
+    from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
+    from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
+    from deepspeed.runtime.zero.parameter_offload import DeepSpeedZeRoOffload
+    from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3
+    from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+    stage = engine.zero_optimization_stage()
+    if stage == 3:
+        return DeepSpeedZeRoOffload(engine) if optimizer is None else DeepSpeedZeroOptimizer_Stage3(engine, optimizer)
+    if optimizer is None:
+        return None
+    model_dtype, grad_dtype = engine.get_data_types()
+    if stage > 0:
+        plain = stage == 1 and model_dtype == torch.bfloat16 and grad_dtype == torch.float32
+        return (BF16_Optimizer if plain and not engine.zero_cpu_offload() else DeepSpeedZeroOptimizer)(engine, optimizer)
+    if model_dtype != grad_dtype:
+        raise NotImplementedError(f"stage 0 trains {model_dtype} parameters with gradients of the same dtype, not "
+                                  f"{grad_dtype}: leave data_types.grad_accum_dtype out, or use a ZeRO stage")
+    if model_dtype == torch.float32:
+        return optimizer
+    return (FP16_Optimizer if isinstance(optimizer, KernelOptimizer) else FP16_UnfusedOptimizer)(engine, optimizer)
+
+
+def choose_scheduler(engine, client, base_optimizer):
+    """The client's schedule, made where it is a function; else the configuration's; else None."""
+    from deepspeed.runtime import lr_schedules
+    if client is not None:
+        if not isinstance(client, torch.optim.lr_scheduler.LRScheduler) and not hasattr(client, "step"):
+            return client(base_optimizer)
+        return client
+    name = engine.scheduler_name()
+    if name is None:
+        return None
+    params = _numbers(engine.scheduler_params())
+    found = lr_schedules.SCHEDULES.get(name) or getattr(torch.optim.lr_scheduler, name, None)
+    assert found is not None, f"DeepSpeed does not recognize LR scheduler {name}"
+    return found(base_optimizer, **params)

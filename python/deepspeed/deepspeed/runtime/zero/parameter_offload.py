@@ -1,0 +1,40 @@
+"""Stage 3 without an optimizer: parameters are gathered for use, nothing is updated."""
+
+
+class ZeROOrderedDict(dict):
+    """The class that other packages look for; capstan.use_hooks has its own."""
+
+
+def ensure_zero_ordered_dict(module):
+    return module._parameters
+
+
+class DeepSpeedZeRoOffload:
+    """Lets callers take the hooks of stage 3 away for a while, and put them back."""
+
+    def __init__(self, engine):
+        self._engine, self.module = engine, engine.module
+
+    @property
+    def forward_hooks(self):
+        return self._engine.use_handles()
+
+    @property
+    def backward_hooks(self):
+        return []
+
+    def setup_zero_stage3_hooks(self):
+        self._engine.watch_uses()
+
+    def _register_deepspeed_module(self, module, count=0):
+        self._engine.watch_uses()
+
+    def _remove_module_hooks(self):
+        self._engine.unwatch_uses()
+
+    def empty_partition_cache(self):
+        self._engine.core.end_pass()
+
+    @property
+    def overflow(self):
+        return False

@@ -1,0 +1,182 @@
+"""zero.Init and GatheredParameters."""
+
+import torch
+import torch.distributed as dist
+
+import capstan
+from capstan import sharded_init
+from capstan.params import ParamStatus as ZeroParamStatus  # noqa: F401
+from capstan.params import ShardedParameter, handle_of
+from deepspeed.later import later_class
+
+MultipleAllGatherHandles = later_class("deepspeed.runtime.zero.MultipleAllGatherHandles")
+CUDAQuantizer = later_class("deepspeed.runtime.zero.CUDAQuantizer")
+
+
+class ZeroParamType:
+    NORMAL, PARTITIONED, REMOTE = 1, 2, 3
+
+
+def is_zero_param(parameter):
+    return isinstance(parameter, torch.Tensor) and handle_of(parameter) is not None and hasattr(parameter, "ds_id")
+
+
+def _contradicting_single_rank_pg_error(group_size, world_size, group_given):
+    """What Init raises when it would shard over one rank of many; None where all is well."""
+    if group_given or group_size > 1 or world_size <= 1:
+        return None
+    return RuntimeError(f"zero.Init would shard over a group of 1 rank while WORLD_SIZE is {world_size}: initialise "
+                        "torch.distributed with all ranks first, or give data_parallel_group")
+
+
+def _config_dict(config):
+    from deepspeed.runtime.config import DeepSpeedConfig
+    if config is None:
+        return None
+    return config._param_dict if isinstance(config, DeepSpeedConfig) else capstan.engine.read_config(config)
+
+
+def _dtype_from(config):
+    for section, dtype in (("bf16", torch.bfloat16), ("bfloat16", torch.bfloat16), ("fp16", torch.float16)):
+        if ((config or {}).get(section) or {}).get("enabled") in (True, "true", "True"):
+            return dtype
+    return torch.float32
+
+
+class Init(sharded_init.ShardedInit):
+    """Shards the parameters of modules as they are built."""
+
+    def __init__(self, module=None, data_parallel_group=None, mem_efficient_linear=True, remote_device=None,
+                 pin_memory=False, config_dict_or_path=None, config=None, enabled=True, dtype=None, mpu=None,
+                 zero_param_parallel_group=None, zero_quantized_weights=False,
+                 zero_quantized_nontrainable_weights=False, sequence_data_parallel_group=None, param_swapper=None,
+                 tensor_overrides=()):
+        self.enabled = enabled
+        if not enabled:
+            super().__init__(None, None, enabled=False)
+            return
+        from deepspeed.comm import init_distributed
+        init_distributed(dist_init_required=None)
+        config = _config_dict(config_dict_or_path if config_dict_or_path is not None else config)
+        if data_parallel_group is None and mpu is not None:
+            data_parallel_group = mpu.get_data_parallel_group()
+        error = _contradicting_single_rank_pg_error(dist.get_world_size(data_parallel_group), _world_size(),
+                                                    data_parallel_group is not None)
+        if error is not None:
+            raise error
+        if dtype is None:
+            dtype = _dtype_from(config) if config is not None else None
+        self.ds_process_group = data_parallel_group
+        zero = (config or {}).get("zero_optimization") or {}
+        super().__init__(data_parallel_group, None if module is not None else dtype,
+                         apply_gathers=zero.get("override_module_apply", True))
+        if module is not None:
+            self.shard_module(module)
+
+
+def _world_size():
+    import os
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class GatheredParameters:
+    """Holds parameters whole. Ordinary parameters and None are passed over."""
+
+    def __init__(self, params, modifier_rank=None, fwd_module=None, enabled=True):
+        self.enabled = enabled
+        if not enabled:
+            return
+        from capstan.params import flat_list
+        self.params = [p for p in flat_list(params) if handle_of(p) is not None]
+        if fwd_module is not None:
+            for param in self.params:
+                register_external_parameter(fwd_module, param)
+        self.src_rank = modifier_rank
+        self._context = capstan.gathered(self.params, modifier_rank)
+
+    def __enter__(self):
+        if self.enabled and self.params:
+            self._context.__enter__()
+
+    def __exit__(self, *error):
+        if self.enabled and self.params:
+            return self._context.__exit__(*error)
+        return None
+
+
+def register_external_parameter(module, parameter):
+    """`parameter` of another module is gathered for the forward and backward of `module`.
+
+    Nothing has to be registered: reading the parameter inside a forward gathers it. The record is kept for callers
+    that look at it.
+    """
+    if not isinstance(parameter, torch.nn.Parameter):
+        raise RuntimeError("Parameter is not a torch.nn.Parameter")
+    if not hasattr(module, "_external_params"):
+        module._external_params = {}
+    module._external_params[getattr(parameter, "ds_id", id(parameter))] = parameter
+
+
+def unregister_external_parameter(module, parameter):
+    if not isinstance(parameter, torch.nn.Parameter):
+        raise RuntimeError("Parameter is not a torch.nn.Parameter")
+    key = getattr(parameter, "ds_id", id(parameter))
+    if key not in getattr(module, "_external_params", {}):
+        raise RuntimeError("Parameter is not a registered external parameter of module.")
+    del module._external_params[key]
+
+
+def get_allgather_dtype(param, tensor):
+    return tensor.dtype
+
+
+def shutdown_init_context():
+    sharded_init.suspend()
+
+
+def restore_init_context():
+    sharded_init.resume()
+
+
+class InsertPostInitMethodToModuleSubClasses(Init):
+    pass
+
+
+class MiCS_Init(Init):
+
+    def __init__(self, *args, **kwargs):
+        from capstan.errors import NotAvailable
+        raise NotAvailable("zero.MiCS_Init")
+
+
+def _param_methods():
+    """Methods that DeepSpeed puts on a sharded parameter."""
+
+    def all_gather(self, param_list=None, async_op=False, **unused):
+        for param in param_list or [self]:
+            handle_of(param).pin()
+
+    def partition(self, param_list=None, has_been_updated=False, **unused):
+        for param in param_list or [self]:
+            if has_been_updated:
+                handle_of(param).take_from(0)
+            handle_of(param).unpin()
+
+    def partition_numel(self):
+        return -(-self.ds_numel // dist.get_world_size())
+
+    def ds_summary(self, **unused):
+        return {"id": self.ds_id, "status": self.ds_status.name, "numel": self.numel(), "ds_numel": self.ds_numel,
+                "shape": tuple(self.shape), "ds_shape": tuple(self.ds_shape), "requires_grad": self.requires_grad}
+
+    for function in (all_gather, partition, partition_numel, ds_summary):
+        setattr(ShardedParameter, function.__name__, function)
+    ShardedParameter.aligned_size = lambda self: self.partition_numel() * dist.get_world_size()
+    ShardedParameter.padding_size = lambda self: self.aligned_size() - self.ds_numel
+    ShardedParameter.ds_persist = property(lambda self: self.ds_status == ZeroParamStatus.AVAILABLE)
+    ShardedParameter.ds_process_group = property(lambda self: dist.group.WORLD)
+    ShardedParameter.ds_active_sub_modules = property(lambda self: set())
+    ShardedParameter.is_external_param = False
+
+
+_param_methods()

@@ -1,0 +1,71 @@
+"""Modules that are gathered whole, with all that is below them."""
+
+
+def z3_leaf_module(module):
+    return getattr(module, "_z3_leaf", False)
+
+
+def z3_leaf_parameter(param):
+    return hasattr(param, "ds_z3_leaf_module")
+
+
+def _mark(module, flag):
+    module._z3_leaf = flag
+    for param in module.parameters():
+        if flag:
+            param.ds_z3_leaf_module = module
+        elif hasattr(param, "ds_z3_leaf_module"):
+            del param.ds_z3_leaf_module
+
+
+def get_z3_leaf_modules(model):
+    return [module for module in model.modules() if z3_leaf_module(module)]
+
+
+def set_z3_leaf_module(model, flag):
+    _mark(model, flag)
+
+
+def _matches(module, wanted):
+    if not isinstance(wanted, str):
+        return isinstance(module, wanted)
+    cls = type(module)
+    return wanted in (cls.__name__, f"{cls.__module__}.{cls.__qualname__}", cls.__qualname__)
+
+
+def _set(model, wanted, flag, raise_if_not_found, what, match):
+    found = [module for name, module in model.named_modules() if any(match(name, module, item) for item in wanted)]
+    if not found and raise_if_not_found:
+        raise ValueError(f"No {what} of {wanted} found in the model")
+    for module in found:
+        _mark(module, flag)
+    return found
+
+
+def set_z3_leaf_modules(model, leaf_module_classes, raise_if_not_found=True):
+    if isinstance(leaf_module_classes, str):
+        raise ValueError("leaf_module_classes must be a list of classes or names")
+    for item in leaf_module_classes:
+        assert isinstance(item, (type, str)), f"leaf_module_classes must be types or names, not {item!r}"
+    return _set(model, leaf_module_classes, True, raise_if_not_found, "modules of type",
+                lambda name, module, item: _matches(module, item))
+
+
+def unset_z3_leaf_modules(model, leaf_module_classes, raise_if_not_found=True):
+    return _set(model, leaf_module_classes, False, raise_if_not_found, "modules of type",
+                lambda name, module, item: _matches(module, item))
+
+
+def set_z3_leaf_modules_by_name(model, module_names, raise_if_not_found=True):
+    found = _set(model, module_names, True, False, "", lambda name, module, item: name == item)
+    names = dict(model.named_modules())
+    missing = [name for name in module_names if name not in names]
+    if missing and raise_if_not_found:
+        raise ValueError(f"No modules named {missing} found in the model")
+    return (found, missing) if not raise_if_not_found else found
+
+
+def set_z3_leaf_modules_by_suffix(model, suffixes, raise_if_not_found=True):
+    found = _set(model, suffixes, True, raise_if_not_found, "modules with the suffix",
+                 lambda name, module, item: name.endswith(item))
+    return found if raise_if_not_found else (found, [])
