@@ -117,6 +117,10 @@ class ZeROOptimizer(DeepSpeedOptimizer):
                                      cur_iter=self.cur_iter, last_overflow_iteration=self.loss_scaler.last_overflow_iter,
                                      scale_factor=2.0, scale_window=self.loss_scaler.scale_window)
 
+    def needs_scaler(self):
+        """Whether a plain loss.backward() needs engine.scale(loss) first."""
+        return self._engine.fp16_enabled()
+
     @property
     def clip_grad(self):
         return self._engine.gradient_clipping()
@@ -186,6 +190,12 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         return [[params[name] for name in names] for names in self._engine.group_names]
 
     fp16_groups = bit16_groups
+
+    @property
+    def bit16_groups_flat(self):
+        """Copies of the parameters, one flat tensor per group; at stage 3 this rank's parts."""
+        return [torch.cat([p.detach().flatten() if p.numel() else p.ds_tensor for p in group])
+                for group in self.bit16_groups]
 
     def empty_partition_cache(self):
         self._engine.core.end_pass()

@@ -32,6 +32,9 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
         self.mpu, self.mesh_device = mpu, mesh_device
         self._check_arguments(model, optimizer, lr_scheduler)
         self._place(model, dont_change_device)
+        # Masters start from the rounded values, as users of this interface know it.
+        early = any(sharded_params.handle_of(p) is not None for p in model.parameters())
+        self._cast_module_mixed_precision(self._mixed_precision_dtypes()[0], None, early)
         parameters = self._parameters_of(model, model_parameters)
         base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
         self.group_names = self._group_names(model, base)
@@ -42,6 +45,7 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
         self.lr_scheduler = optimizer_choice.choose_scheduler(self, lr_scheduler, base)
         self.training_dataloader = self.deepspeed_io(training_data, collate_fn=collate_fn) if training_data else None
         self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
+        self._backwards = 0  # since the last step
         self._grad_norm = None
         self._applied = False
         self._no_sync = False
@@ -99,6 +103,7 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
         config = dict(self.config)
         config.pop("scheduler", None)
         config.pop("optimizer", None)
+        config.pop("torch_autocast", None)  # forward() does it
         config.update(train_batch_size=self._config.train_batch_size,
                       train_micro_batch_size_per_gpu=self._config.train_micro_batch_size_per_gpu,
                       gradient_accumulation_steps=self._config.gradient_accumulation_steps)
@@ -127,6 +132,16 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
 
     # A step
 
+    def forward(self, *args, **kwargs):
+        if not self.torch_autocast_enabled():
+            return super().forward(*args, **kwargs)
+        with torch.autocast(device_type=self.device.type, dtype=self.torch_autocast_dtype()):
+            return super().forward(*args, **kwargs)
+
+    def torch_autocast_dtype(self):
+        from deepspeed.runtime.torch_autocast import dtype_of
+        return dtype_of(self._config.torch_autocast_dtype) or torch.bfloat16
+
     def __getattr__(self, name):
         """What the engine does not have is looked up on the model."""
         own = self.__dict__
@@ -151,8 +166,12 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
             "must provide optimizer during init in order to use backward")
         assert not isinstance(loss, torch.Tensor) or loss.numel() == 1, "loss must be a scalar tensor"
         super().backward(loss, retain_graph=retain_graph, average=scale_wrt_gas)
+        self._backwards += 1
         steps = self.gradient_accumulation_steps() if scale_wrt_gas else 1
         return loss.detach() / steps if steps > 1 else loss
+
+    def _backward_epilogue(self):
+        """After a backward that the caller ran: nothing is left to do here."""
 
     def scale(self, loss):
         """The loss as a plain loss.backward() needs it: times the loss scale."""
@@ -196,7 +215,10 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
 
     def _after_step(self, lr_kwargs):
         self.global_steps += 1
-        self.global_samples += self.train_batch_size()
+        per_backward = self.train_batch_size() // self.gradient_accumulation_steps()
+        self.global_samples += (self.train_batch_size() if self.managed_gradient_accumulation()
+                                else per_backward * self._backwards)
+        self._backwards = 0
         if not self._applied:
             self.skipped_steps += 1
         elif self.lr_scheduler is not None:

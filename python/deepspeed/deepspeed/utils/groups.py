@@ -5,6 +5,31 @@ import torch.distributed as dist
 mpu = None
 
 
+_EXPERT_PARALLEL_GROUP, _EXPERT_DATA_PARALLEL_GROUP = {}, {}
+
+
+def _create_expert_and_data_parallel(expert_parallel_size_, use_data_before_expert_parallel_=False):
+    """Makes the groups of ranks that share experts, and those that hold the same ones. Collective."""
+    name = f"ep_size_{expert_parallel_size_}"
+    if name in _EXPERT_PARALLEL_GROUP:
+        return
+    experts, copies = _get_expert_parallel_ranks(dist.get_world_size(), 1, expert_parallel_size_, 1,
+                                                 use_data_before_expert_parallel_)
+    for table, groups in ((_EXPERT_PARALLEL_GROUP, experts), (_EXPERT_DATA_PARALLEL_GROUP, copies)):
+        for ranks in groups:
+            made = dist.new_group(ranks)
+            if dist.get_rank() in ranks:
+                table[name] = made
+
+
+def _get_expert_parallel_group(group_name):
+    return _EXPERT_PARALLEL_GROUP[group_name]
+
+
+def _get_expert_data_parallel_group(group_name):
+    return _EXPERT_DATA_PARALLEL_GROUP[group_name]
+
+
 def _get_data_parallel_group():
     return dist.group.WORLD
 

@@ -1,9 +1,14 @@
 """Adam for parameters in host memory, with DeepSpeed's constructor."""
 
+import collections
+
 import torch
 
 from capstan import _C
 from capstan.optimizers import KernelOptimizer
+
+
+_UNDO_STEPS = 4  # Adam cannot be inverted to the bit: copies are kept, each of the piece and its two moments
 
 
 class DeepSpeedCPUAdam(KernelOptimizer):
@@ -16,7 +21,7 @@ class DeepSpeedCPUAdam(KernelOptimizer):
         self.kind = "adamw" if adamw_mode else "adam"
         super().__init__(model_params, dict(lr=lr, bias_correction=bias_correction, betas=tuple(betas), eps=eps,
                                             weight_decay=weight_decay))
-        self._subgroups = {}
+        self._subgroups, self._undo = {}, {}
 
     def state_dtype(self, param):
         return torch.float32 if self.fp32_optimizer_states else param.dtype
@@ -40,7 +45,8 @@ class DeepSpeedCPUAdam(KernelOptimizer):
             state.update(step=0, exp_avg=torch.zeros_like(param, dtype=dtype),
                          exp_avg_sq=torch.zeros_like(param, dtype=dtype))
             self.state[subgroup_id] = state
-        state["before"] = (param.detach().clone(), state["exp_avg"].clone(), state["exp_avg_sq"].clone())
+        undo = self._undo.setdefault(subgroup_id, collections.deque(maxlen=_UNDO_STEPS))
+        undo.append((param.detach().clone(), state["exp_avg"].clone(), state["exp_avg_sq"].clone()))
         state["step"] += 1
         _C.update_tensor(self.kind, self.hyper_params()[0], state["step"], param.detach(), param.grad.contiguous(),
                          [state["exp_avg"], state["exp_avg_sq"]])
@@ -48,11 +54,13 @@ class DeepSpeedCPUAdam(KernelOptimizer):
 
     @torch.no_grad()
     def rollback_subgroup(self, subgroup_id, closure=None):
-        state = self._subgroups.get(subgroup_id)
-        if not state or state["step"] == 0 or state.get("before") is None:
-            raise RuntimeError(f"Cannot rollback optimizer state for sub_group_id {subgroup_id}: there is no step")
+        state = self._subgroups.get(subgroup_id, {"step": 0})
+        if state["step"] == 0:
+            raise RuntimeError(f"Cannot rollback sub_group_id {subgroup_id}: step count is 0")
+        if not self._undo[subgroup_id]:
+            raise RuntimeError(f"Cannot rollback sub_group_id {subgroup_id}: only {_UNDO_STEPS} steps are kept")
         param = self.param_groups[0]["params"][0]
-        for target, saved in zip((param, state["exp_avg"], state["exp_avg_sq"]), state["before"]):
-            target.copy_(saved)
-        state["before"] = None
+        saved = self._undo[subgroup_id].pop()
+        for target, before in zip((param, state["exp_avg"], state["exp_avg_sq"]), saved):
+            target.copy_(before)
         state["step"] -= 1

@@ -1,0 +1,92 @@
+"""Hugging Face Accelerate over our package `deepspeed`, unchanged: every stage against DDP."""
+
+import copy
+
+import pytest
+import ranks
+import torch
+import torch.distributed as dist
+
+accelerate = pytest.importorskip("accelerate", reason="needs the package accelerate")
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+
+VOCABULARY, STEPS, ACCUMULATION = 64, 3, 2
+
+
+def tiny_gpt2():
+    config = transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=2,
+                                     resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    torch.manual_seed(0)
+    return transformers.GPT2LMHeadModel(config)
+
+
+def loader():
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(0, VOCABULARY, (2 * ACCUMULATION * STEPS * dist.get_world_size(), 16), generator=generator)
+    return torch.utils.data.DataLoader([{"input_ids": row, "labels": row} for row in tokens], batch_size=2)
+
+
+def train_ddp():
+    model = tiny_gpt2()
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    batches, losses = list(loader()), []
+    mine = batches[dist.get_rank()::dist.get_world_size()]
+    for i, batch in enumerate(mine):
+        loss = ddp(**batch).loss
+        (loss / ACCUMULATION).backward()
+        losses.append(loss.item())
+        if (i + 1) % ACCUMULATION == 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+    return losses
+
+
+def make_accelerator(stage, mixed="no", **more):
+    from accelerate import Accelerator, DeepSpeedPlugin
+    from accelerate.utils import InitProcessGroupKwargs
+    plugin = DeepSpeedPlugin(zero_stage=stage, gradient_accumulation_steps=ACCUMULATION, gradient_clipping=1.0,
+                             zero3_init_flag=stage == 3, **more)
+    return Accelerator(deepspeed_plugin=plugin, mixed_precision=mixed,
+                       kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")], step_scheduler_with_optimizer=True)
+
+
+def train_accelerate(stage):
+    accelerator = make_accelerator(stage)
+    assert accelerator.distributed_type == accelerate.DistributedType.DEEPSPEED
+    model = tiny_gpt2()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    accelerator.step_scheduler_with_optimizer = True
+    model, optimizer, data, schedule = accelerator.prepare(
+        model, optimizer, loader(), torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step / dist.get_world_size())))
+    losses = []
+    for batch in data:
+        with accelerator.accumulate(model):
+            loss = model(**batch).loss
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    state = accelerator.get_state_dict(model) if stage < 3 else None
+    unwrapped = accelerator.unwrap_model(model)
+    assert isinstance(unwrapped, transformers.GPT2LMHeadModel)
+    return losses, {n: v.clone() for n, v in (state or {}).items()}
+
+
+@pytest.mark.parametrize("world", [2])
+def test_every_stage_trains_as_ddp_does(world):
+    expected = ranks.run(world, train_ddp)
+    first = None
+    for stage in range(4):
+        got = ranks.run(world, train_accelerate, stage)
+        first = first or got
+        for (losses, _), ddp, (losses0, _) in zip(got, expected, first):
+            assert losses == pytest.approx(ddp, abs=2e-4)
+            assert losses == losses0 or stage >= 2  # with accumulation, 2 and 3 reduce per backward
+            assert losses == pytest.approx(losses0, abs=1e-5)
