@@ -1,5 +1,7 @@
 #include "capstan/device/host_buffer.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <utility>
 
@@ -8,17 +10,26 @@
 #include "capstan/device/pinning.h"
 
 namespace capstan::device {
+namespace {
+
+constexpr std::int64_t kHugePageBytes = 2 << 20;
+
+}  // namespace
 
 HostBuffer::HostBuffer(std::int64_t bytes, HostMemory kind) : bytes_(bytes) {
   if (bytes == 0) {
     return;
   }
   void* memory = nullptr;
-  if (bytes < 0 || posix_memalign(&memory, kHostAlignBytes, bytes) != 0) {
+  const bool large = bytes >= kHugePageBytes;
+  const std::int64_t align = large ? kHugePageBytes : kHostAlignBytes;
+  if (bytes < 0 || posix_memalign(&memory, align, bytes) != 0) {
     throw ConfigError({.what = "no " + format_bytes(bytes) + " of host memory",
                        .where = "host buffer",
                        .fix = "free host memory, or choose a placement that needs less of it"});
   }
+  // Kernels that stream through gigabytes spend a good part of their time on small pages.
+  if (large) madvise(memory, bytes, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(memory);
   if (kind == HostMemory::pageable) {
     return;

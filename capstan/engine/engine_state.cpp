@@ -87,7 +87,9 @@ void EngineState::allow_scaled_backward(bool allow) {
 }
 
 void EngineState::make_updater(const Parts& parts) {
-  workers_ = std::make_unique<optim::WorkerPool>(std::max(1, at::get_num_threads()));
+  // A core is left to the thread that launches the next forward beside a late update.
+  const int threads = at::get_num_threads() - (sharded->settings().host.late_updates ? 1 : 0);
+  workers_ = std::make_unique<optim::WorkerPool>(std::max(1, threads));
   if (parts.updater) {
     updater_ = parts.updater(*sharded);
   } else if (parts.optimizer) {

@@ -150,7 +150,7 @@ TEST(Apply, StepsPerPrintMayBeInfinite) {
 TEST(Apply, PlacementsFollowTheirSectionsOnceTheyAreAvailable) {
   // The walk refuses what is not available; the mapping below it holds either way.
   const json::Document document =
-      json::read_document(R"({"fp16": {"enabled": true}, "zero_optimization": {
+      json::read_document(R"({"fp16": {"enabled": true}, "zero_optimization": {"stage": 3,
       "offload_optimizer": {"device": "nvme", "nvme_path": "/x", "buffer_count": 6, "ratio": 0.5},
       "offload_param": {"device": "cpu", "pin_memory": false, "buffer_size": 10}}})",
                           "ds.json");
