@@ -112,6 +112,7 @@ std::vector<Setting> surroundings(const Section& section, const Key& key) {
   if (key.name == "bf16_optimizer_states") {
     settings.push_back({"bf16.bf16_master_weights_and_grads", "true"});
   }
+  if (key.name.starts_with("cpu_offload")) settings.push_back({"zero_optimization.stage", "3"});
   if (key.name == "nesterov") settings.push_back({"optimizer.params.momentum", "0.9"});
   if (key.name == "gradient_accumulation_steps") settings.push_back({"train_batch_size", "8"});
   return settings;
