@@ -14,6 +14,9 @@ namespace capstan::cli {
 void add_config_command(CLI::App& app,
                         int& exit_code);  // capstan config check, explain, schema, docs
 
+// capstan checkpoint inspect, verify, prune
+void add_checkpoint_command(CLI::App& app, int& exit_code);
+
 void add_launch_command(CLI::App& app, int& exit_code);        // capstan launch
 void add_launch_agent_command(CLI::App& app, int& exit_code);  // its hand on other hosts
 

@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
   using namespace capstan::cli;
   const auto add_commands = [&](CLI::App& app, int& exit_code) {
     add_config_command(app, exit_code);
+    add_checkpoint_command(app, exit_code);
     add_launch_command(app, exit_code);
     add_launch_agent_command(app, exit_code);
     add_report_command(app, exit_code);

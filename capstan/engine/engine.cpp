@@ -9,11 +9,29 @@
 
 namespace capstan::engine {
 
+namespace {
+
+// Buffers, and the second names of tied parameters.
+Parts with_extras(torch::nn::Module& model, Parts parts) {
+  for (const auto& item : model.named_buffers()) {
+    if (item.value().defined()) parts.extras.buffers.push_back({item.key(), item.value()});
+  }
+  std::map<const at::TensorImpl*, std::string> first_name;  // looked up, never iterated
+  for (const auto& item : model.named_parameters()) {
+    if (!item.value().defined()) continue;
+    const auto [at, first] = first_name.emplace(item.value().unsafeGetTensorImpl(), item.key());
+    if (!first) parts.extras.aliases[item.key()] = at->second;
+  }
+  return parts;
+}
+
+}  // namespace
+
 Engine::Engine(std::shared_ptr<torch::nn::Module> model, Options options, Parts parts)
     : model_(std::move(model)),
       state_(std::make_unique<EngineState>(
           [this](const Options& checked) { return shard::view_model(*model_, checked.shard); },
-          std::move(options), std::move(parts))) {}
+          std::move(options), with_extras(*model_, std::move(parts)))) {}
 Engine::Engine(shard::ModelView model, Options options, Parts parts)
     : state_(std::make_unique<EngineState>([&model](const Options&) { return model; },
                                            std::move(options), std::move(parts))) {}
@@ -42,6 +60,15 @@ int Engine::moment_index(std::string_view which) const { return state_->moment_i
 
 void Engine::set_hyper_params(const std::vector<optim::HyperParams>& groups) {
   state_->set_hyper_params(groups);
+}
+
+Saved Engine::save_checkpoint(const std::filesystem::path& folder, const SaveOptions& options) {
+  return state_->save(folder, options);
+}
+
+std::optional<Loaded> Engine::load_checkpoint(const std::filesystem::path& folder,
+                                              const LoadOptions& options) {
+  return state_->load(folder, options);
 }
 
 void Engine::close() { state_->close(); }

@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "capstan/base/log.h"
+#include "capstan/engine/checkpoint_types.h"
 #include "capstan/engine/options.h"
 #include "capstan/engine/run_log.h"
 #include "capstan/engine/torch_updater.h"
@@ -45,6 +46,7 @@ struct Parts {
   OptimizerFactory optimizer;   // takes the place of Options::optimizer
   UpdaterFactory updater;       // likewise, and need not be libtorch's
   schedule::Function schedule;  // takes the place of Options::schedule
+  ModelExtras extras;           // for checkpoints; a C++ model's buffers and aliases are found
 };
 
 struct BackwardOptions {
@@ -87,6 +89,14 @@ class Engine {
   StepReport step(std::optional<bool> boundary = std::nullopt);
   // Forgets the gradients since the last step.
   void clear_gradients();
+
+  // A checkpoint in folder/<tag>; see docs/checkpoints.md. Collective. When it throws, on every
+  // rank, nothing was saved or touched and training can go on.
+  Saved save_checkpoint(const std::filesystem::path& folder, const SaveOptions& options = {});
+  // Nothing where the folder holds no complete checkpoint. Collective. A ConfigError lists all that
+  // does not fit, and nothing was touched; after an IoError the model's values are undefined.
+  std::optional<Loaded> load_checkpoint(const std::filesystem::path& folder,
+                                        const LoadOptions& options = {});
 
   // At the end of the run: leaves the ranks in order, where the engine joined them itself.
   // Collective.

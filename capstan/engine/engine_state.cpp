@@ -37,7 +37,9 @@ auto EngineState::guarded(const char* phase, Body&& body) {
 }
 
 EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
-    : options(std::move(given)), loss_scale(precision::initial_loss_scale(options.precision)) {
+    : options(std::move(given)),
+      loss_scale(precision::initial_loss_scale(options.precision)),
+      extras_(std::move(parts.extras)) {
   check(options, parts.optimizer != nullptr || parts.updater != nullptr);
   join(parts);
   build(view(options));
@@ -199,9 +201,9 @@ GradNorm EngineState::check_and_apply(const StepReport& report, bool look) {
 }
 
 void EngineState::apply(const StepReport& report, double factor, const optim::StepGate* gate) {
-  UpdateScalars scalars{.step = progress.applied(), .grad_factor = factor, .lr = report.lr};
+  UpdateScalars scalars{.step = optimizer_steps(), .grad_factor = factor, .lr = report.lr};
   scalars.gate = gate;
-  if (schedule_.has_value()) scalars.momentum = schedule_->at(progress.applied() - 1, 0).momentum;
+  if (schedule_.has_value()) scalars.momentum = schedule_->at(schedule_steps() - 1, 0).momentum;
   updater_->update(*sharded, scalars);
 }
 
@@ -217,7 +219,7 @@ std::vector<double> EngineState::learning_rates() const {
   std::vector<double> rates;
   const std::size_t groups = std::max<std::size_t>(1, base_lrs_.size());
   for (std::size_t g = 0; g < groups; ++g) {
-    rates.push_back(schedule_->at(progress.applied(), static_cast<int>(g)).lr);
+    rates.push_back(schedule_->at(schedule_steps(), static_cast<int>(g)).lr);
   }
   return rates;
 }

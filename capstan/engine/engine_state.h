@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "capstan/checkpoint/folder_lock.h"
 #include "capstan/comm/world.h"
+#include "capstan/engine/checkpoint_types.h"
 #include "capstan/engine/engine.h"
 #include "capstan/engine/grad_gate.h"
 #include "capstan/engine/run_log.h"
@@ -18,7 +20,13 @@
 #include "capstan/precision/loss_scale.h"
 #include "capstan/shard/hooks.h"
 
+namespace capstan::checkpoint {
+class Reader;
+}
+
 namespace capstan::engine {
+
+class StoredNames;
 
 class EngineState {
  public:
@@ -30,6 +38,10 @@ class EngineState {
   void backward(const at::Tensor& loss, const BackwardOptions& how);
   StepReport step(std::optional<bool> boundary);
 
+  // In save.cpp and load.cpp. Collective. An error on one rank is thrown by all.
+  Saved save(const std::filesystem::path& folder, const SaveOptions& how);
+  std::optional<Loaded> load(const std::filesystem::path& folder, const LoadOptions& how);
+
   void change_no_sync(int by);
   void allow_scaled_backward(bool allow);
   void close() {
@@ -40,6 +52,12 @@ class EngineState {
   shard::Hooks& hooks() { return *hooks_; }
   int moment_index(std::string_view which) const;
   std::string describe() const;
+
+  at::Device device() const { return sharded->device(); }
+  // Applied steps as the optimizer and the schedule count them: from their own beginning, which a
+  // load may leave where it was.
+  std::int64_t optimizer_steps() const { return progress.applied() - optimizer_start_; }
+  std::int64_t schedule_steps() const { return progress.applied() - schedule_start_; }
 
   // From the summed gradient to the averaged, unscaled one.
   double gradient_factor() const { return after_sum_ / backward_scale_; }
@@ -56,6 +74,28 @@ class EngineState {
   StepReport take_step();
   GradNorm check_and_apply(const StepReport& report, bool look);
   void apply(const StepReport& report, double factor, const optim::StepGate* gate = nullptr);
+
+  struct SaveContents;
+  SaveContents save_contents(const SaveOptions& how);
+  void add_weights(SaveContents& contents, const SaveOptions& how, const StoredNames& names);
+  void add_optimizer(SaveContents& contents, const StoredNames& names);
+  void add_rng(SaveContents& contents);
+  std::vector<NamedTensor> rng_states() const;
+  void check_tags(const std::string& tag);
+
+  struct LoadPlan;
+  std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& folder,
+                                                       const std::string& tag);
+  LoadPlan load_plan(const checkpoint::Reader& reader, const LoadOptions& how,
+                     const StoredNames& names);
+  void plan_weights(LoadPlan& plan, const checkpoint::Reader& reader, const StoredNames& names);
+  void plan_optimizer(LoadPlan& plan, const checkpoint::Reader& reader, const StoredNames& names);
+  void read_unit(checkpoint::Reader& reader, const LoadPlan& plan, int unit);
+  void read_weights(checkpoint::Reader& reader, const LoadPlan& plan);
+  void read_optimizer(checkpoint::Reader& reader, const StoredNames& names);
+  void restore_run(checkpoint::Reader& reader, const LoadOptions& how, bool optimizer);
+  void restore_rng(checkpoint::Reader& reader);
+
   template <typename Body>
   auto guarded(const char* phase, Body&& body);
 
@@ -74,6 +114,10 @@ class EngineState {
   std::optional<schedule::Schedule> schedule_;
   std::vector<double> base_lrs_;  // by group
   std::optional<RunLog> log_;
+  ModelExtras extras_;
+  std::int64_t optimizer_start_ = 0;  // applied steps before the optimizer's first
+  std::int64_t schedule_start_ = 0;
+  std::unique_ptr<checkpoint::FolderLock> folder_lock_;  // of the folder last saved to, on rank 0
 };
 
 }  // namespace capstan::engine

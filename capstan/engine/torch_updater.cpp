@@ -6,6 +6,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "capstan/base/error.h"
+#include "capstan/engine/torch_states.h"
 
 namespace capstan::engine {
 namespace {
@@ -25,6 +26,36 @@ ParamPiece make_piece(shard::ShardedModel& model, int unit, const layout::SlotPi
   return {param, std::move(values), whole};
 }
 
+using TorchOptimizer = std::shared_ptr<torch::optim::Optimizer>;
+
+StateAccess access_to(const TorchOptimizer& optimizer, const std::vector<at::Tensor>& pieces) {
+  StateAccess access;
+  access.kind = torch_kind(*optimizer);
+  access.tensors = [optimizer, pieces](std::size_t piece) {
+    const auto state = optimizer->state().find(pieces[piece].unsafeGetTensorImpl());
+    return state == optimizer->state().end() ? decltype(TorchState::tensors){}
+                                             : look_into(*state->second).tensors;
+  };
+  // Every piece takes part in every step, so one counter stands for all.
+  access.scalars = [optimizer] {
+    for (const auto& [piece, state] : optimizer->state()) {
+      const auto step = look_into(*state).step;
+      if (step) return StateAccess::Scalars{{"step", static_cast<double>(*step)}};
+    }
+    return StateAccess::Scalars{};
+  };
+  access.make = [optimizer, pieces](const std::vector<std::string>& names,
+                                    const StateAccess::Scalars& scalars) {
+    const auto step = scalars.find("step");
+    const auto count = step == scalars.end() ? 0 : static_cast<std::int64_t>(step->second);
+    for (const at::Tensor& piece : pieces) {
+      optimizer->state()[piece.unsafeGetTensorImpl()] =
+          make_torch_state(*optimizer, piece, names, count);
+    }
+  };
+  return access;
+}
+
 }  // namespace
 
 PieceUpdater::PieceUpdater(const StepFactory& factory, shard::ShardedModel& model) {
@@ -32,7 +63,7 @@ PieceUpdater::PieceUpdater(const StepFactory& factory, shard::ShardedModel& mode
   for (const int unit : model.step_order()) {
     for (const layout::SlotPiece& piece : model.states(unit).owned.pieces) {
       given.push_back(make_piece(model, unit, piece));
-      pieces_.push_back({unit, piece.in_shard, given.back().values});
+      pieces_.push_back({unit, piece, given.back().values});
     }
   }
   step_ = factory(given);
@@ -47,7 +78,8 @@ void PieceUpdater::update(shard::ShardedModel& model, const UpdateScalars& scala
       gathered = piece.unit;
     }
     // The gradient in the master's dtype; a copy, because the sum must stay as it is.
-    piece.values.mutable_grad() = grads.narrow(0, piece.range.begin, piece.range.size())
+    const layout::ElemRange range = piece.piece.in_shard;
+    piece.values.mutable_grad() = grads.narrow(0, range.begin, range.size())
                                       .to(piece.values.scalar_type())
                                       .mul(scalars.grad_factor)
                                       .view(piece.values.sizes());
@@ -62,13 +94,40 @@ void PieceUpdater::update(shard::ShardedModel& model, const UpdateScalars& scala
   model.finish_updates();
 }
 
+std::string PieceUpdater::kind() const { return access_ ? access_->kind : kUnknownOptimizer; }
+
+std::vector<StateColumn> PieceUpdater::state_columns(shard::ShardedModel& /*model*/) {
+  if (!access_) return {};
+  std::map<std::string, StateColumn> columns;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    for (const auto& [name, values] : access_->tensors(i)) {
+      StateColumn& column = columns[name];
+      column.name = name;
+      column.parts.push_back({pieces_[i].unit, pieces_[i].piece, values.view(-1)});
+    }
+  }
+  std::vector<StateColumn> result;
+  for (auto& [name, column] : columns) result.push_back(std::move(column));
+  return result;
+}
+
+std::map<std::string, double> PieceUpdater::state_scalars() const {
+  return access_ ? access_->scalars() : std::map<std::string, double>{};
+}
+
+void PieceUpdater::make_states(const std::vector<std::string>& names,
+                               const std::map<std::string, double>& scalars) {
+  if (access_) access_->make(names, scalars);
+}
+
 std::unique_ptr<Updater> make_torch_updater(const OptimizerFactory& factory,
                                             shard::ShardedModel& model) {
   const bool sharded = model.settings().policy.shards_optimizer();
+  std::vector<at::Tensor> tensors;
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
   const auto make = [&](const std::vector<ParamPiece>& pieces) -> StepFunction {
-    std::vector<at::Tensor> tensors;
     for (const ParamPiece& piece : pieces) tensors.push_back(piece.values);
-    const std::shared_ptr<torch::optim::Optimizer> optimizer = factory(std::move(tensors));
+    optimizer = factory(tensors);
     if (sharded && dynamic_cast<torch::optim::LBFGS*>(optimizer.get()) != nullptr) {
       throw ConfigError({.what = "LBFGS works on whole parameters, but its state would be sharded",
                          .where = "optimizer",
@@ -81,7 +140,11 @@ std::unique_ptr<Updater> make_torch_updater(const OptimizerFactory& factory,
       optimizer->step();
     };
   };
-  return std::make_unique<PieceUpdater>(make, model);
+  auto updater = std::make_unique<PieceUpdater>(make, model);
+  if (!torch_kind(*optimizer).empty()) {
+    updater->set_state_access(access_to(std::move(optimizer), std::move(tensors)));
+  }
+  return updater;
 }
 
 }  // namespace capstan::engine

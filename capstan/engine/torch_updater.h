@@ -3,7 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -29,20 +33,40 @@ struct ParamPiece {
 using StepFunction = std::function<void(const UpdateScalars& scalars)>;
 using StepFactory = std::function<StepFunction(const std::vector<ParamPiece>& pieces)>;
 
+// How a checkpoint reaches the optimizer's state; pieces are counted as the StepFactory got them.
+struct StateAccess {
+  using Scalars = std::map<std::string, double>;
+  std::string kind;  // e.g. torch.adamw
+  // The tensors of one piece that have as many elements as it, by name.
+  std::function<std::vector<std::pair<std::string, at::Tensor>>(std::size_t piece)> tensors;
+  std::function<Scalars()> scalars;
+  // Makes these tensors, with any values, for every piece, and sets the counters.
+  std::function<void(const std::vector<std::string>& names, const Scalars& scalars)> make;
+};
+
 class PieceUpdater final : public Updater {
  public:
   PieceUpdater(const StepFactory& factory, shard::ShardedModel& model);
 
   void update(shard::ShardedModel& model, const UpdateScalars& scalars) override;
 
+  // Without it the optimizer's state is no part of checkpoints.
+  void set_state_access(StateAccess access) { access_ = std::move(access); }
+  std::string kind() const override;
+  std::vector<StateColumn> state_columns(shard::ShardedModel& model) override;
+  std::map<std::string, double> state_scalars() const override;
+  void make_states(const std::vector<std::string>& names,
+                   const std::map<std::string, double>& scalars) override;
+
  private:
   struct Piece {
     int unit = 0;
-    layout::ElemRange range;  // in the owned elements
+    layout::SlotPiece piece;  // in_shard counts from the first owned element
     at::Tensor values;
   };
   std::vector<Piece> pieces_;
   StepFunction step_;
+  std::optional<StateAccess> access_;
 };
 
 // Makes one of libtorch's optimizers for these tensors: element-wise ones only, since a tensor may

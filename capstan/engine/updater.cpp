@@ -65,6 +65,23 @@ optim::StepScalars KernelUpdater::scalars_of(const UpdateScalars& scalars, int g
           .momentum = scalars.momentum};
 }
 
+std::vector<StateColumn> KernelUpdater::state_columns(shard::ShardedModel& model) {
+  const std::vector<std::string>& names = model.settings().states.moment_names;
+  std::vector<StateColumn> columns;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    StateColumn& column = columns.emplace_back(StateColumn{names[i], {}});
+    for (const int unit : model.step_order()) {
+      const shard::UnitStates& states = model.states(unit);
+      for (const layout::SlotPiece& piece : states.owned.pieces) {
+        const layout::ElemRange range = piece.in_shard;
+        column.parts.push_back(
+            {unit, piece, states.moments[i].narrow(0, range.begin, range.size())});
+      }
+    }
+  }
+  return columns;
+}
+
 void KernelUpdater::update(shard::ShardedModel& model, const UpdateScalars& scalars) {
   if (kind_ == optim::Kind::lamb) {
     update_lamb(model, scalars);

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "capstan/engine/param_groups.h"
@@ -25,6 +27,19 @@ struct UpdateScalars {
   const optim::StepGate* gate = nullptr;
 };
 
+// One state of the optimizer, e.g. "exp_avg", over the elements that this rank updates.
+struct StateColumn {
+  struct Part {
+    int unit = 0;
+    layout::SlotPiece piece;  // in_shard counts from the first owned element
+    at::Tensor values;        // 1-D, one element for each of the piece
+  };
+  std::string name;
+  std::vector<Part> parts;
+};
+
+inline constexpr const char* kUnknownOptimizer = "unknown";
+
 // Ranks: update() is collective.
 class Updater {
  public:
@@ -34,6 +49,16 @@ class Updater {
   virtual bool takes_gate() const { return false; }
   // Of each parameter group, where the engine keeps them.
   virtual void set_hyper_params(const std::vector<optim::HyperParams>& /*groups*/) {}
+
+  // For checkpoints: which optimizer it is (empty: none; kUnknownOptimizer: one whose state only it
+  // knows), its states as they are in memory, and its counters.
+  virtual std::string kind() const { return ""; }
+  virtual std::vector<StateColumn> state_columns(shard::ShardedModel& /*model*/) { return {}; }
+  virtual std::map<std::string, double> state_scalars() const { return {}; }
+  // Before a load fills state_columns(): makes these states where the optimizer would make them at
+  // its first step, and sets the counters.
+  virtual void make_states(const std::vector<std::string>& /*names*/,
+                           const std::map<std::string, double>& /*scalars*/) {}
 };
 
 using UpdaterFactory = std::function<std::unique_ptr<Updater>(shard::ShardedModel& model)>;
@@ -52,6 +77,8 @@ class KernelUpdater final : public Updater {
   void set_hyper_params(const std::vector<optim::HyperParams>& groups) override {
     groups_.hyper = groups;
   }
+  std::string kind() const override { return std::string(optim::name(kind_)); }
+  std::vector<StateColumn> state_columns(shard::ShardedModel& model) override;
 
  private:
   // Elements of a unit with one group: element-wise kernels run over neighbours and the padding

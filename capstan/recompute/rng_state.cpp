@@ -7,7 +7,6 @@
 #include <ATen/core/Generator.h>
 
 namespace capstan::recompute {
-namespace {
 
 at::Tensor generator_state(at::Device device) {
   at::Generator generator = at::globalContext().defaultGenerator(device);
@@ -20,8 +19,6 @@ void set_generator_state(at::Device device, const at::Tensor& state) {
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_state(state);
 }
-
-}  // namespace
 
 RngState RngState::of_devices(std::span<const at::Tensor> tensors) {
   RngState result;

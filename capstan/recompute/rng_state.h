@@ -10,6 +10,10 @@
 
 namespace capstan::recompute {
 
+// Of a device's default generator, as bytes on the CPU.
+at::Tensor generator_state(at::Device device);
+void set_generator_state(at::Device device, const at::Tensor& state);
+
 // The default generators of the CPU and of every other device that a tensor is on.
 class RngState {
  public:

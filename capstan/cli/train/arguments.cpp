@@ -53,6 +53,19 @@ void add_output_options(CLI::App& command, OutputArguments& output) {
       ->capture_default_str();
 }
 
+void add_checkpoint_options(CLI::App& command, CheckpointArguments& checkpoint) {
+  command.add_option("--save", checkpoint.save, "Save checkpoints into this folder");
+  command.add_option("--save-every", checkpoint.save_every, "Steps between saves; 0: at the end")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--keep-last", checkpoint.keep_last, "Checkpoints that stay; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--resume", checkpoint.resume,
+                     "Go on from the newest complete checkpoint in this folder; begins anew where "
+                     "there is none");
+}
+
 }  // namespace
 
 void add_options(CLI::App& command, Arguments& arguments) {
@@ -78,6 +91,7 @@ void add_options(CLI::App& command, Arguments& arguments) {
   add_model_options(command, arguments.model);
   add_data_options(command, arguments.data);
   add_output_options(command, arguments.output);
+  add_checkpoint_options(command, arguments.checkpoint);
 }
 
 std::string default_config() {

@@ -40,6 +40,13 @@ struct OutputArguments {
   std::string prompt = "#include ";
 };
 
+struct CheckpointArguments {
+  std::string save;             // a folder; empty: nothing is saved
+  std::int64_t save_every = 0;  // steps between saves; 0: only at the end
+  std::string resume;           // a folder; empty: begin anew
+  int keep_last = 0;            // older checkpoints go; 0: all stay
+};
+
 struct Arguments {
   int ranks = 0;       // 0: one per GPU; without GPUs two, or one on a single core
   std::string config;  // a DeepSpeed-style JSON file; empty: default_config()
@@ -51,6 +58,7 @@ struct Arguments {
   ModelArguments model;
   DataArguments data;
   OutputArguments output;
+  CheckpointArguments checkpoint;
 };
 
 // The options of the subcommand; `arguments` must outlive `command`.

@@ -8,6 +8,7 @@
 
 #include "capstan/base/cpu_isa.h"
 #include "capstan/base/error.h"
+#include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/setup.h"
 #include "capstan/cli/train/trainer.h"
 
@@ -65,7 +66,8 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
   model->to(device);
   // Each rank drops out other activations.
   at::manual_seed(arguments.seed + static_cast<std::uint64_t>(world.group().rank()));
-  Engine engine(model, resolved.engine, {.group = &world.group(), .logger = &logger});
+  Engine engine(model, resolved.engine,
+                {.group = &world.group(), .logger = &logger, .extras = file_names(*model)});
   data::Options sampling = resolved.data;
   sampling.seed = arguments.seed;
   Trainer({arguments, corpus, model, engine, stop, device, sampling, first}).run();

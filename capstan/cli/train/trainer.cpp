@@ -10,6 +10,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/memory_use.h"
 #include "capstan/cli/train/sample_text.h"
 #include "capstan/data/unicode.h"
@@ -52,11 +53,15 @@ Trainer::Trainer(const TrainerParts& parts)
 }
 
 void Trainer::run() {
-  std::int64_t step = 0;
+  resume_run();
+  std::int64_t step = engine_.progress().steps;
   bool go_on = true;
   step_began_ = Clock::now();
   while (go_on && step < arguments_.max_steps) {
     go_on = take_step(++step);
+    const std::int64_t pause = arguments_.checkpoint.save_every;
+    const bool last = step == arguments_.max_steps || !go_on;
+    if (last || (pause > 0 && step % pause == 0)) save_run();
     const int every = arguments_.output.eval_every;
     if (every > 0 && step % every == 0 && step < arguments_.max_steps && go_on) validate(step);
   }
@@ -64,6 +69,20 @@ void Trainer::run() {
   if (view_) view_->finish();
   if (view_ && !go_on) view_->note(fmt::format("stopped after step {} as asked", step));
   summarize();
+}
+
+void Trainer::resume_run() {
+  if (arguments_.checkpoint.resume.empty()) return;
+  const std::string& folder = arguments_.checkpoint.resume;
+  const auto tag = resume(engine_, sampler_, folder);
+  if (!tag && view_) view_->note(fmt::format("no checkpoint in {}: beginning anew", folder));
+}
+
+void Trainer::save_run() {
+  const CheckpointArguments& where = arguments_.checkpoint;
+  if (where.save.empty()) return;
+  save(engine_, model_->options(), sampler_, {where.save, where.keep_last});
+  step_began_ = Clock::now();
 }
 
 Trainer::Batch Trainer::read_batch(const data::Windows& windows,

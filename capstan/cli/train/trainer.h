@@ -52,6 +52,8 @@ class Trainer {
   };
 
   Batch read_batch(const data::Windows& windows, const std::vector<std::int64_t>& samples) const;
+  void resume_run();
+  void save_run();
   bool take_step(std::int64_t step);  // false: somebody asked to stop
   at::Tensor forward_backward();      // mean loss of this rank's micro-batches
   engine::StepReport finish_step();

@@ -1,0 +1,95 @@
+#include "capstan/checkpoint/file_plan.h"
+
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/json/writer.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+std::vector<std::vector<TensorSpec>> cut_into_files(const std::vector<TensorSpec>& tensors,
+                                                    std::int64_t max_bytes) {
+  std::vector<std::vector<TensorSpec>> files(1);
+  std::int64_t bytes = 0;
+  for (const TensorSpec& spec : tensors) {
+    if (!files.back().empty() && bytes + spec.bytes() > max_bytes) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    files.back().push_back(spec);
+    bytes += spec.bytes();
+  }
+  return files;
+}
+
+std::string file_name(const std::string& column, std::size_t index, std::size_t count) {
+  if (count == 1) return column + ".safetensors";
+  return fmt::format("{}-{:05}-of-{:05}.safetensors", column, index + 1, count);
+}
+
+}  // namespace
+
+TensorPlace FilePlan::place(const std::string& column, const std::string& tensor) const {
+  const auto found = places.find({column, tensor});
+  if (found == places.end()) {
+    throw InternalError({.what = fmt::format("'{}' of '{}' was not planned", tensor, column)});
+  }
+  return found->second;
+}
+
+const StoredTensor& FilePlan::stored(TensorPlace place) const {
+  return files[static_cast<std::size_t>(place.file)]
+      .contents.tensors[static_cast<std::size_t>(place.tensor)];
+}
+
+std::int64_t FilePlan::bytes() const {
+  return std::accumulate(
+      files.begin(), files.end(), std::int64_t{0},
+      [](std::int64_t sum, const PlannedFile& file) { return sum + file.contents.file_bytes; });
+}
+
+FilePlan plan_files(const std::vector<ColumnSpec>& columns, std::int64_t max_file_bytes) {
+  FilePlan plan;
+  for (const ColumnSpec& column : columns) {
+    if (column.tensors.empty()) continue;
+    const auto files = cut_into_files(column.tensors, max_file_bytes);
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      for (std::size_t t = 0; t < files[i].size(); ++t) {
+        const TensorPlace place{static_cast<int>(plan.files.size()), static_cast<int>(t)};
+        if (!plan.places.emplace(std::pair(column.name, files[i][t].name), place).second) {
+          throw ConfigError({.what = fmt::format("two tensors are named '{}'", files[i][t].name),
+                             .where = "column " + column.name + " of a checkpoint",
+                             .fix = "give every parameter and buffer a name of its own"});
+        }
+      }
+      plan.files.push_back({file_name(column.name, i, files.size()), column.name,
+                            lay_out(files[i], {{"format", "pt"}})});
+    }
+  }
+  return plan;
+}
+
+std::string weights_index(const FilePlan& plan) {
+  json::Value map{json::Object{}};
+  std::int64_t bytes = 0;
+  int files = 0;
+  for (const PlannedFile& file : plan.files) {
+    if (file.column != kModelColumn) continue;
+    ++files;
+    for (const StoredTensor& tensor : file.contents.tensors) {
+      bytes += tensor.spec.bytes();
+      map.object()->push_back({tensor.spec.name, json::Value(file.name), {}});
+    }
+  }
+  if (files < 2) return "";
+  json::Value metadata{json::Object{}};
+  metadata.add("total_size", json::Value(bytes));
+  json::Value root{json::Object{}};
+  root.add("metadata", std::move(metadata)).add("weight_map", std::move(map));
+  return json::write(root) + "\n";
+}
+
+}  // namespace capstan::checkpoint

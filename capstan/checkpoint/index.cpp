@@ -1,0 +1,48 @@
+#include "capstan/checkpoint/index.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/checksum.h"
+#include "capstan/checkpoint/file_bytes.h"
+
+namespace capstan::checkpoint {
+
+const IndexTensor* Column::find(std::string_view tensor) const {
+  const auto at = std::find_if(tensors.begin(), tensors.end(),
+                               [&](const IndexTensor& each) { return each.spec.name == tensor; });
+  return at == tensors.end() ? nullptr : &*at;
+}
+
+const Column* Index::find(std::string_view column) const {
+  const auto at = std::find_if(columns.begin(), columns.end(),
+                               [&](const Column& each) { return each.name == column; });
+  return at == columns.end() ? nullptr : &*at;
+}
+
+const IndexTensor& Index::tensor(std::string_view column, std::string_view tensor) const {
+  const Column* const in = find(column);
+  const IndexTensor* const found = in == nullptr ? nullptr : in->find(tensor);
+  if (found != nullptr) return *found;
+  throw ConfigError({.what = fmt::format("there is no tensor '{}' in '{}'", tensor, column),
+                     .where = "checkpoint " + tag,
+                     .fix = "see what is there with: capstan checkpoint inspect"});
+}
+
+Index read_index(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kIndexFile;
+  const std::string text = read_text_file(path);
+  const auto expected = read_checksum(read_text_file(folder / kIndexChecksumFile).substr(0, 16));
+  const std::uint64_t sum = checksum(std::as_bytes(std::span(text)));
+  if (expected != sum) {
+    throw IoError({.what = "the index is damaged: its checksum is " + checksum_text(sum),
+                   .where = path.string(),
+                   .fix = "load another checkpoint; `capstan checkpoint verify` tells which are "
+                          "whole"});
+  }
+  return index_from_json(text, path.string());
+}
+
+}  // namespace capstan::checkpoint

@@ -1,0 +1,76 @@
+// The index of one checkpoint: every tensor with its place and checksums, and the state of the run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "capstan/checkpoint/tensor_spec.h"
+#include "capstan/checkpoint/training_state.h"
+
+namespace capstan::checkpoint {
+
+// A rank writes its part of a tensor in blocks of at most this size, each with a checksum, so that
+// a reader can check any range with one block of memory. Chosen: large enough that checksums are
+// few (a thousand per 16 GB), small enough for a buffer of several.
+inline constexpr std::int64_t kBlockBytes = std::int64_t{16} << 20;
+
+struct Block {
+  std::int64_t end = 0;  // of its bytes in the tensor; it begins where the one before it ends
+  std::uint64_t sum = 0;
+  bool operator==(const Block&) const = default;
+};
+
+struct IndexTensor {
+  TensorSpec spec;
+  std::string file;
+  std::int64_t begin = 0;     // of its first byte in the file
+  std::vector<Block> blocks;  // cover the tensor; none for a tensor without bytes
+  bool operator==(const IndexTensor&) const = default;
+};
+
+// Tensors of one kind: "model" (the weights), "master", "optimizer.exp_avg", "rng", "client".
+struct Column {
+  std::string name;
+  std::vector<IndexTensor> tensors;
+
+  const IndexTensor* find(std::string_view tensor) const;
+  bool operator==(const Column&) const = default;
+};
+
+struct FileFact {
+  std::string name;
+  std::int64_t bytes = 0;
+  std::optional<std::uint64_t> sum;  // of files that hold no tensors
+  bool operator==(const FileFact&) const = default;
+};
+
+struct Index {
+  std::string tag;
+  std::int64_t sequence = 0;  // larger is newer, within one folder
+  bool latest = true;         // false: saved beside the run, never taken as the newest
+  std::string saved_at;       // UTC
+  TrainingState state;
+  std::vector<Column> columns;
+  std::vector<FileFact> files;
+
+  const Column* find(std::string_view column) const;
+  // Throws ConfigError that names the tensor.
+  const IndexTensor& tensor(std::string_view column, std::string_view tensor) const;
+  bool operator==(const Index&) const = default;
+};
+
+inline constexpr const char* kIndexFile = "index.json";
+inline constexpr const char* kIndexChecksumFile = "index.checksum";
+
+std::string to_json(const Index& index);
+// `source` is for messages. Throws IoError when the text is no index of ours.
+Index index_from_json(const std::string& text, const std::string& source);
+
+// Of a checkpoint's folder; checked against its checksum. Throws IoError.
+Index read_index(const std::filesystem::path& folder);
+
+}  // namespace capstan::checkpoint

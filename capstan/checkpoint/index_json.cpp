@@ -1,0 +1,278 @@
+// The index as JSON text and back.
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/checksum.h"
+#include "capstan/checkpoint/index.h"
+#include "capstan/json/reader.h"
+#include "capstan/json/writer.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+using json::Array;
+using json::Object;
+using json::Value;
+
+constexpr const char* kFormatName = "capstan checkpoint";
+constexpr std::int64_t kFormatVersion = 1;
+
+template <typename Items, typename Make>
+Value array_of(const Items& items, Make&& make) {
+  Array array;
+  array.reserve(items.size());
+  for (const auto& item : items) array.push_back(make(item));
+  return Value(std::move(array));
+}
+
+template <typename Map>
+Value object_of(const Map& map) {
+  Value object{Object{}};
+  for (const auto& [key, value] : map) object.add(key, Value(value));
+  return object;
+}
+
+Value texts(const std::vector<std::string>& items) {
+  return array_of(items, [](const std::string& item) { return Value(item); });
+}
+
+Value state_json(const TrainingState& state) {
+  Value object{Object{}};
+  object.add("stage", Value(state.stage))
+      .add("world_size", Value(state.world_size))
+      .add("precision", object_of(state.precision))
+      .add("progress", object_of(state.progress))
+      .add("loss_scale", object_of(state.loss_scale));
+  Value optimizer{Object{}};
+  optimizer.add("kind", Value(state.optimizer))
+      .add("states", texts(state.optimizer_states))
+      .add("scalars", object_of(state.optimizer_scalars));
+  object.add("optimizer", std::move(optimizer))
+      .add("lr_scheduler", json::read(state.lr_scheduler, "lr_scheduler"))
+      .add("data", json::read(state.data, "data"))
+      .add("client_state", json::read(state.client_state, "client_state"))
+      .add("aliases", object_of(state.aliases))
+      .add("frozen", texts(state.frozen))
+      .add("buffers", texts(state.buffers));
+  return object;
+}
+
+// [end, checksum, end, checksum, ...]: short, because there are many.
+Value blocks_json(const std::vector<Block>& blocks) {
+  Array flat;
+  flat.reserve(2 * blocks.size());
+  for (const Block& block : blocks) {
+    flat.emplace_back(block.end);
+    flat.emplace_back(checksum_text(block.sum));
+  }
+  return Value(std::move(flat));
+}
+
+Value tensor_json(const IndexTensor& tensor) {
+  Value object{Object{}};
+  object.add("name", Value(tensor.spec.name))
+      .add("dtype", Value(name(tensor.spec.element)))
+      .add("shape", array_of(tensor.spec.shape, [](std::int64_t dim) { return Value(dim); }))
+      .add("file", Value(tensor.file))
+      .add("begin", Value(tensor.begin))
+      .add("blocks", blocks_json(tensor.blocks));
+  return object;
+}
+
+Value file_json(const FileFact& file) {
+  Value object{Object{}};
+  object.add("name", Value(file.name)).add("bytes", Value(file.bytes));
+  if (file.sum) object.add("checksum", Value(checksum_text(*file.sum)));
+  return object;
+}
+
+// Reads members of an object and remembers the path for messages.
+class Fields {
+ public:
+  Fields(const Value& object, std::string where) : object_(object), where_(std::move(where)) {
+    if (object.object() == nullptr) fail("", "an object");
+  }
+
+  const Value& value(std::string_view key) const {
+    const Value* const found = object_.find(key);
+    if (found == nullptr) fail(key, "a value");
+    return *found;
+  }
+  std::string text(std::string_view key) const {
+    if (value(key).text() == nullptr) fail(key, "a text");
+    return *value(key).text();
+  }
+  std::int64_t integer(std::string_view key) const {
+    if (value(key).integer() == nullptr) fail(key, "an integer");
+    return *value(key).integer();
+  }
+  const Array& array(std::string_view key) const {
+    if (value(key).array() == nullptr) fail(key, "an array");
+    return *value(key).array();
+  }
+  const Object& object(std::string_view key) const {
+    if (value(key).object() == nullptr) fail(key, "an object");
+    return *value(key).object();
+  }
+  std::vector<std::string> texts(std::string_view key) const {
+    std::vector<std::string> result;
+    for (const Value& each : array(key)) {
+      if (each.text() == nullptr) fail(key, "texts");
+      result.push_back(*each.text());
+    }
+    return result;
+  }
+  std::map<std::string, double> numbers(std::string_view key) const {
+    std::map<std::string, double> result;
+    for (const json::Member& each : object(key)) {
+      if (each.value.real() != nullptr) {
+        result[each.key] = *each.value.real();
+      } else if (each.value.integer() != nullptr) {
+        result[each.key] = static_cast<double>(*each.value.integer());
+      } else {
+        fail(key, "numbers");
+      }
+    }
+    return result;
+  }
+  std::map<std::string, std::string> text_map(std::string_view key) const {
+    std::map<std::string, std::string> result;
+    for (const json::Member& each : object(key)) {
+      if (each.value.text() == nullptr) fail(key, "texts");
+      result[each.key] = *each.value.text();
+    }
+    return result;
+  }
+  Fields inside(std::string_view key) const {
+    return {value(key), fmt::format("{}: {}", where_, key)};
+  }
+  const std::string& where() const { return where_; }
+
+  [[noreturn]] void fail(std::string_view key, std::string_view wanted) const {
+    throw IoError({.what = fmt::format("the index has no '{}' that is {}", key, wanted),
+                   .where = where_,
+                   .fix = "the index is damaged or of another version of this program"});
+  }
+
+ private:
+  const Value& object_;
+  std::string where_;
+};
+
+std::string json_text(const Value& value) { return json::write(value, {.indent = 0}); }
+
+TrainingState read_state(const Fields& in) {
+  TrainingState state;
+  state.stage = static_cast<int>(in.integer("stage"));
+  state.world_size = static_cast<int>(in.integer("world_size"));
+  state.precision = in.text_map("precision");
+  for (const json::Member& each : in.object("progress")) {
+    if (each.value.integer() == nullptr) in.fail("progress", "integers");
+    state.progress[each.key] = *each.value.integer();
+  }
+  state.loss_scale = in.numbers("loss_scale");
+  const Fields optimizer = in.inside("optimizer");
+  state.optimizer = optimizer.text("kind");
+  state.optimizer_states = optimizer.texts("states");
+  state.optimizer_scalars = optimizer.numbers("scalars");
+  state.lr_scheduler = json_text(in.value("lr_scheduler"));
+  state.data = json_text(in.value("data"));
+  state.client_state = json_text(in.value("client_state"));
+  state.aliases = in.text_map("aliases");
+  state.frozen = in.texts("frozen");
+  state.buffers = in.texts("buffers");
+  return state;
+}
+
+std::vector<Block> read_blocks(const Fields& in, std::int64_t tensor_bytes) {
+  std::vector<Block> blocks;
+  const Array& flat = in.array("blocks");
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i + 1 < flat.size(); i += 2) {
+    const auto sum =
+        flat[i + 1].text() == nullptr ? std::nullopt : read_checksum(*flat[i + 1].text());
+    if (flat[i].integer() == nullptr || *flat[i].integer() <= last || !sum) {
+      in.fail("blocks", "ends and checksums");
+    }
+    last = *flat[i].integer();
+    blocks.push_back({last, *sum});
+  }
+  if (last != tensor_bytes) in.fail("blocks", "a cover of the tensor");
+  return blocks;
+}
+
+IndexTensor read_tensor(const Value& value, const std::string& where) {
+  const Fields in(value, where);
+  IndexTensor tensor;
+  tensor.spec.name = in.text("name");
+  const auto element = element_named(in.text("dtype"));
+  if (!element) in.fail("dtype", "a type of this format");
+  tensor.spec.element = *element;
+  for (const Value& dim : in.array("shape")) {
+    if (dim.integer() == nullptr || *dim.integer() < 0) in.fail("shape", "counts");
+    tensor.spec.shape.push_back(*dim.integer());
+  }
+  tensor.file = in.text("file");
+  tensor.begin = in.integer("begin");
+  tensor.blocks = read_blocks(in, tensor.spec.bytes());
+  return tensor;
+}
+
+}  // namespace
+
+std::string to_json(const Index& index) {
+  Value root{Object{}};
+  root.add("format", Value(kFormatName))
+      .add("version", Value(kFormatVersion))
+      .add("tag", Value(index.tag))
+      .add("sequence", Value(index.sequence))
+      .add("latest", Value(index.latest))
+      .add("saved_at", Value(index.saved_at))
+      .add("state", state_json(index.state))
+      .add("files", array_of(index.files, file_json));
+  root.add("columns", array_of(index.columns, [](const Column& column) {
+             Value object{Object{}};
+             object.add("name", Value(column.name));
+             object.add("tensors", array_of(column.tensors, tensor_json));
+             return object;
+           }));
+  return json::write(root, {.indent = 1}) + "\n";
+}
+
+Index index_from_json(const std::string& text, const std::string& source) {
+  Value root;
+  try {
+    root = json::read(text, source);
+  } catch (const ConfigError& error) {
+    throw IoError({.what = "the index is no JSON: " + error.info().what,
+                   .where = error.info().where,
+                   .fix = "load another checkpoint"});
+  }
+  const Fields in(root, source);
+  if (in.text("format") != kFormatName || in.integer("version") != kFormatVersion) {
+    in.fail("format", fmt::format("'{}', version {}", kFormatName, kFormatVersion));
+  }
+  Index index{.tag = in.text("tag"), .sequence = in.integer("sequence")};
+  index.latest = in.value("latest").boolean() != nullptr && *in.value("latest").boolean();
+  index.saved_at = in.text("saved_at");
+  index.state = read_state(in.inside("state"));
+  for (const Value& value : in.array("files")) {
+    const Fields file(value, source + ": files");
+    FileFact fact{.name = file.text("name"), .bytes = file.integer("bytes")};
+    if (value.find("checksum") != nullptr) fact.sum = read_checksum(file.text("checksum"));
+    index.files.push_back(std::move(fact));
+  }
+  for (const Value& value : in.array("columns")) {
+    const Fields fields(value, source + ": columns");
+    Column column{.name = fields.text("name"), .tensors = {}};
+    for (const Value& each : fields.array("tensors")) {
+      column.tensors.push_back(read_tensor(each, source + ": column " + column.name));
+    }
+    index.columns.push_back(std::move(column));
+  }
+  return index;
+}
+
+}  // namespace capstan::checkpoint

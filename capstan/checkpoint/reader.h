@@ -1,0 +1,50 @@
+// Reads ranges of a checkpoint's tensors and checks every block that it touches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+
+#include "capstan/checkpoint/index.h"
+#include "capstan/io/aligned_buffer.h"
+#include "capstan/io/file.h"
+
+namespace capstan::checkpoint {
+
+// Takes bytes of a tensor, in order; `begin` is where they stand in it.
+using Sink = std::function<void(std::int64_t begin, std::span<const std::byte> bytes)>;
+
+// Owns:    its open files and one buffer of a block.
+// Threads: one caller at a time.
+class Reader {
+ public:
+  // `folder` is one checkpoint. Throws IoError when its index cannot be read or is damaged.
+  explicit Reader(std::filesystem::path folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const Index& index() const { return index_; }
+  // Null when there is none.
+  const IndexTensor* find(const std::string& column, const std::string& tensor) const;
+
+  // Bytes [begin, end) of the tensor. Throws IoError that names a damaged tensor; the sink has
+  // then seen only bytes of whole blocks.
+  void read(const IndexTensor& tensor, std::int64_t begin, std::int64_t end, const Sink& sink);
+  std::string read_extra_file(const std::string& name) const;
+
+ private:
+  const io::File& file(const std::string& name);
+  std::span<const std::byte> read_block(const IndexTensor& tensor, std::int64_t begin,
+                                        const Block& block);
+
+  std::filesystem::path folder_;
+  Index index_;
+  std::map<std::pair<std::string, std::string>, const IndexTensor*> tensors_;
+  std::map<std::string, io::File> files_;
+  io::AlignedBuffer buffer_;
+};
+
+}  // namespace capstan::checkpoint

@@ -1,0 +1,231 @@
+#include "capstan/checkpoint/save.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <ctime>
+#include <system_error>
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/checksum.h"
+#include "capstan/checkpoint/file_bytes.h"
+#include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/index.h"
+#include "capstan/checkpoint/part.h"
+#include "capstan/io/failure.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+constexpr const char* kPartialMark = ".partial-";
+
+// Of this process, so that engines beside us in it are left alone.
+std::string own_partial_suffix() {
+  std::array<char, 65> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return fmt::format("{}{}-{}", kPartialMark, host.data(), ::getpid());
+}
+
+void remove_dead_saves(const std::filesystem::path& folder) {
+  const std::string own = own_partial_suffix();
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    const bool partial = name.find(kPartialMark) != std::string::npos && !name.ends_with(own);
+    const bool removed = name.ends_with(".removed") || name.ends_with(".replaced");
+    std::error_code ignored;
+    if (name.starts_with('.') && (partial || removed)) {
+      std::filesystem::remove_all(at->path(), ignored);
+    }
+  }
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw io::io_failure({.verb = "make folder", .file = folder}, error.value());
+}
+
+void make_file(const std::filesystem::path& partial, const PlannedFile& planned, Disk& disk) {
+  io::File file = io::File::open(partial / planned.name, {.access = io::Access::create});
+  file.reserve(planned.contents.file_bytes);
+  write_bytes(file, 0, std::as_bytes(std::span(planned.contents.header)), disk.calls);
+  sync_file(file, disk.calls);
+}
+
+// Blocks of all ranks, by file and tensor.
+std::vector<std::vector<std::vector<WrittenBlock>>> gather_blocks(
+    const std::filesystem::path& partial, const FilePlan& plan, int ranks) {
+  std::vector<std::vector<std::vector<WrittenBlock>>> blocks(plan.files.size());
+  for (std::size_t f = 0; f < plan.files.size(); ++f) {
+    blocks[f].resize(plan.files[f].contents.tensors.size());
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto part = read_part(partial, rank);
+    if (!part || !part->error.empty()) {
+      throw IoError({.what = fmt::format("rank {} did not write its part: {}", rank,
+                                         part ? part->error : "it left no note"),
+                     .where = partial.string(),
+                     .fix = "nothing was saved; older checkpoints are untouched"});
+    }
+    for (const WrittenBlock& block : part->blocks) {
+      blocks.at(static_cast<std::size_t>(block.file))
+          .at(static_cast<std::size_t>(block.tensor))
+          .push_back(block);
+    }
+  }
+  return blocks;
+}
+
+IndexTensor index_tensor(const PlannedFile& file, const StoredTensor& stored,
+                         std::vector<WrittenBlock> written) {
+  std::sort(written.begin(), written.end(),
+            [](const WrittenBlock& a, const WrittenBlock& b) { return a.begin < b.begin; });
+  IndexTensor tensor{.spec = stored.spec, .file = file.name, .begin = stored.begin, .blocks = {}};
+  std::int64_t next = 0;
+  for (const WrittenBlock& block : written) {
+    if (block.begin != next) break;
+    next = block.end;
+    tensor.blocks.push_back({block.end, block.sum});
+  }
+  if (next != stored.spec.bytes() || tensor.blocks.size() != written.size()) {
+    throw InternalError({.what = fmt::format("'{}' of {}: the ranks' pieces leave a gap or overlap "
+                                             "at byte {}",
+                                             stored.spec.name, file.name, next)});
+  }
+  return tensor;
+}
+
+std::int64_t next_sequence(const std::filesystem::path& folder) {
+  std::int64_t newest = 0;
+  for (const Found& found : list_checkpoints(folder)) newest = std::max(newest, found.sequence);
+  return newest + 1;
+}
+
+Index make_index(const std::filesystem::path& partial, const SaveRequest& request,
+                 const FilePlan& plan, int ranks) {
+  const auto blocks = gather_blocks(partial, plan, ranks);
+  Index index{.tag = request.tag, .sequence = next_sequence(request.folder)};
+  index.latest = request.latest;
+  index.saved_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  index.state = request.state;
+  for (std::size_t f = 0; f < plan.files.size(); ++f) {
+    const PlannedFile& file = plan.files[f];
+    if (index.columns.empty() || index.columns.back().name != file.column) {
+      index.columns.push_back({file.column, {}});
+    }
+    for (std::size_t t = 0; t < file.contents.tensors.size(); ++t) {
+      index.columns.back().tensors.push_back(
+          index_tensor(file, file.contents.tensors[t], blocks[f][t]));
+    }
+    index.files.push_back({file.name, file.contents.file_bytes, std::nullopt});
+  }
+  return index;
+}
+
+void write_extra_files(const std::filesystem::path& partial, std::vector<ExtraFile> files,
+                       Index& index, Disk& disk) {
+  for (const ExtraFile& file : files) {
+    write_text_file(partial / file.name, file.text, disk.calls);
+    index.files.push_back(
+        {file.name, std::ssize(file.text), checksum(std::as_bytes(std::span(file.text)))});
+  }
+}
+
+// Gives the finished folder its name. A checkpoint of that name is exchanged for it in one step
+// where the file system can, so that at no moment neither is there.
+void give_name(const std::filesystem::path& partial, const std::filesystem::path& name,
+               Disk& disk) {
+  std::error_code error;
+  if (!std::filesystem::exists(name, error)) {
+    if (disk.calls.rename(partial, name) != 0) {
+      throw io::io_failure({.verb = "rename to", .file = name}, errno);
+    }
+    return;
+  }
+  const bool exchanged = ::syscall(SYS_renameat2, AT_FDCWD, partial.c_str(), AT_FDCWD, name.c_str(),
+                                   RENAME_EXCHANGE) == 0;
+  if (!exchanged) {
+    const std::filesystem::path aside =
+        name.parent_path() / fmt::format(".{}.replaced", name.filename().string());
+    std::filesystem::remove_all(aside, error);
+    if (disk.calls.rename(name, aside) != 0 || disk.calls.rename(partial, name) != 0) {
+      throw io::io_failure({.verb = "rename to", .file = name}, errno);
+    }
+    std::filesystem::remove_all(aside, error);
+  }
+  io::sync_folder(name.parent_path(), disk.calls);
+  abandon_save(partial);  // the name now stands for what was there before
+}
+
+Committed commit(const std::filesystem::path& partial, const SaveRequest& request,
+                 const FilePlan& plan, int ranks, Disk& disk) {
+  Index index = make_index(partial, request, plan, ranks);
+  std::vector<ExtraFile> extra = request.extra_files;
+  if (std::string text = weights_index(plan); !text.empty()) {
+    extra.push_back({"model.safetensors.index.json", std::move(text)});
+  }
+  write_extra_files(partial, std::move(extra), index, disk);
+  const std::string text = to_json(index);
+  write_text_file(partial / kIndexFile, text, disk.calls);
+  write_text_file(partial / kIndexChecksumFile,
+                  checksum_text(checksum(std::as_bytes(std::span(text)))) + "\n", disk.calls);
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::error_code ignored;
+    std::filesystem::remove(part_path(partial, rank), ignored);
+  }
+  io::sync_folder(partial, disk.calls);
+  const std::filesystem::path name = request.folder / request.tag;
+  give_name(partial, name, disk);
+  io::sync_folder(request.folder, disk.calls);
+  if (request.latest) write_latest(request.folder, request.tag, disk);
+  return {name, index.sequence, plan.bytes(), prune(request.folder, request.keep_last, disk)};
+}
+
+}  // namespace
+
+std::filesystem::path begin_save(const SaveRequest& request, const FilePlan& plan, Disk& disk) {
+  check_tag(request.tag);
+  make_folder(request.folder);
+  remove_dead_saves(request.folder);
+  const std::filesystem::path partial =
+      request.folder / fmt::format(".{}{}", request.tag, own_partial_suffix());
+  try {
+    std::error_code ignored;
+    std::filesystem::remove_all(partial, ignored);
+    make_folder(partial);
+    for (const PlannedFile& file : plan.files) make_file(partial, file, disk);
+    io::sync_folder(partial, disk.calls);
+  } catch (const Error&) {
+    abandon_save(partial);
+    throw;
+  }
+  return partial;
+}
+
+Committed commit_save(const std::filesystem::path& partial, const SaveRequest& request,
+                      const FilePlan& plan, int ranks, Disk& disk) {
+  try {
+    return commit(partial, request, plan, ranks, disk);
+  } catch (const Error&) {
+    abandon_save(partial);
+    throw;
+  }
+}
+
+void abandon_save(const std::filesystem::path& partial) noexcept {
+  std::error_code ignored;
+  std::filesystem::remove_all(partial, ignored);
+}
+
+}  // namespace capstan::checkpoint

@@ -1,0 +1,29 @@
+// What is known of a stored tensor apart from its bytes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "capstan/checkpoint/element.h"
+
+namespace capstan::checkpoint {
+
+struct TensorSpec {
+  std::string name;
+  Element element = Element::f32;
+  std::vector<std::int64_t> shape;  // empty: one element
+
+  std::int64_t elems() const {
+    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  }
+  std::int64_t bytes() const { return elems() * size_bytes(element); }
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// "F32 [3, 4]", for messages.
+std::string to_text(const TensorSpec& spec);
+
+}  // namespace capstan::checkpoint

@@ -1,0 +1,150 @@
+// capstan checkpoint inspect, verify, prune.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
+
+#include "capstan/base/error.h"
+#include "capstan/base/text.h"
+#include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/folder_lock.h"
+#include "capstan/checkpoint/index.h"
+#include "capstan/checkpoint/verify.h"
+#include "capstan/cli/command.h"
+
+namespace capstan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct CheckpointArguments {
+  std::string folder;
+  std::string tag;
+  bool tensors = false;
+  int keep = 0;
+};
+
+// The checkpoints that a command speaks of: one by its tag, or FOLDER itself, or all in FOLDER.
+std::vector<fs::path> chosen(const CheckpointArguments& arguments) {
+  const fs::path folder = arguments.folder;
+  if (!arguments.tag.empty()) return {folder / arguments.tag};
+  if (fs::exists(folder / checkpoint::kIndexFile)) return {folder};
+  std::vector<fs::path> found;
+  for (const checkpoint::Found& each : checkpoint::list_checkpoints(folder)) {
+    found.push_back(each.folder);
+  }
+  if (found.empty()) {
+    throw ConfigError({.what = "there is no checkpoint",
+                       .where = folder.string(),
+                       .fix = "give the folder that was saved to, or one checkpoint in it"});
+  }
+  return found;
+}
+
+void print_column(const checkpoint::Column& column, bool tensors) {
+  std::int64_t bytes = 0;
+  std::int64_t elems = 0;
+  for (const checkpoint::IndexTensor& tensor : column.tensors) {
+    bytes += tensor.spec.bytes();
+    elems += tensor.spec.elems();
+  }
+  const std::string_view type =
+      column.tensors.empty() ? "" : name(column.tensors.front().spec.element);
+  fmt::print("  {:<24} {:>5} tensors  {:>14} elements  {:<5} {}\n", column.name,
+             column.tensors.size(), elems, type, format_bytes(bytes));
+  if (!tensors) return;
+  for (const checkpoint::IndexTensor& tensor : column.tensors) {
+    fmt::print("    {:<48} {:<24} {}\n", tensor.spec.name, to_text(tensor.spec), tensor.file);
+  }
+}
+
+void print_checkpoint(const fs::path& folder, bool tensors) {
+  const checkpoint::Index index = checkpoint::read_index(folder);
+  const checkpoint::TrainingState& state = index.state;
+  fmt::print("{}\n", folder.string());
+  fmt::print("  saved {}, number {} in its folder\n", index.saved_at, index.sequence);
+  std::vector<std::string> dtypes;
+  for (const auto& [kind, dtype] : state.precision) dtypes.push_back(kind + " " + dtype);
+  fmt::print("  stage {} on {} ranks; {}\n", state.stage, state.world_size,
+             fmt::join(dtypes, ", "));
+  std::vector<std::string> counters;
+  for (const auto& [counter, value] : state.progress) {
+    counters.push_back(fmt::format("{} {}", counter, value));
+  }
+  fmt::print("  {}\n", fmt::join(counters, ", "));
+  if (!state.optimizer.empty()) {
+    fmt::print("  optimizer {}: {}\n", state.optimizer, fmt::join(state.optimizer_states, ", "));
+  }
+  if (state.data != "null") fmt::print("  data {}\n", state.data);
+  if (state.client_state != "{}") fmt::print("  client state {}\n", state.client_state);
+  for (const auto& [alias, owner] : state.aliases) fmt::print("  {} is {}\n", alias, owner);
+  for (const checkpoint::Column& column : index.columns) print_column(column, tensors);
+}
+
+int inspect(const CheckpointArguments& arguments) {
+  for (const fs::path& folder : chosen(arguments)) {
+    const std::string problem = checkpoint::incomplete_because(folder);
+    if (problem.empty()) {
+      print_checkpoint(folder, arguments.tensors);
+    } else {
+      fmt::print("{}\n  NOT COMPLETE: {}\n", folder.string(), problem);
+    }
+  }
+  return 0;
+}
+
+int verify_all(const CheckpointArguments& arguments) {
+  int exit_code = 0;
+  for (const fs::path& folder : chosen(arguments)) {
+    const checkpoint::Verified verified = checkpoint::verify(folder);
+    if (verified.problems.empty()) {
+      fmt::print("{}: whole, {} tensors, {}\n", folder.string(), verified.tensors,
+                 format_bytes(verified.bytes));
+      continue;
+    }
+    exit_code = 1;
+    fmt::print("{}: DAMAGED\n", folder.string());
+    for (const std::string& problem : verified.problems) fmt::print("  {}\n", problem);
+  }
+  return exit_code;
+}
+
+int prune_folder(const CheckpointArguments& arguments) {
+  const checkpoint::FolderLock lock(arguments.folder);
+  io::DurableCalls calls;
+  checkpoint::Disk disk = checkpoint::system_disk(calls);
+  const auto removed = checkpoint::prune(arguments.folder, arguments.keep, disk);
+  fmt::print("removed {}: {}\n", removed.size(), fmt::join(removed, ", "));
+  return 0;
+}
+
+}  // namespace
+
+void add_checkpoint_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("checkpoint", "Look at, check and thin out checkpoints.");
+  command->require_subcommand(1);
+  const auto arguments = std::make_shared<CheckpointArguments>();
+  const auto add = [&](const char* word, const char* says, int (*run)(const CheckpointArguments&)) {
+    CLI::App* sub = command->add_subcommand(word, says);
+    sub->add_option("FOLDER", arguments->folder, "What was saved to, or one checkpoint in it")
+        ->required();
+    sub->callback([arguments, run, &exit_code] { exit_code = run(*arguments); });
+    return sub;
+  };
+  CLI::App* inspection = add("inspect", "Print what each checkpoint holds.", inspect);
+  inspection->add_option("--tag", arguments->tag, "Only this one");
+  inspection->add_flag("--tensors", arguments->tensors, "Every tensor by name");
+  CLI::App* check = add("verify", "Read every byte and compare checksums.", verify_all);
+  check->add_option("--tag", arguments->tag, "Only this one");
+  CLI::App* pruning = add("prune", "Remove all but the newest.", prune_folder);
+  pruning->add_option("--keep", arguments->keep, "How many stay")
+      ->required()
+      ->check(CLI::PositiveNumber);
+}
+
+}  // namespace capstan::cli

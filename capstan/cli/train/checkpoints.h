@@ -1,0 +1,34 @@
+// Checkpoints of `capstan train`: the model as Hugging Face's files name it, and what the loop must
+// remember.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "capstan/data/sampler.h"
+#include "capstan/engine/engine.h"
+#include "capstan/models/gpt.h"
+
+namespace capstan::cli::train {
+
+// How files name what the model holds: rows that exist inside only are left out.
+engine::ModelExtras file_names(models::GptImpl& model);
+
+// config.json, with which transformers' from_pretrained() builds the same model.
+std::string hugging_face_config(const models::GptOptions& options);
+
+struct SaveWhere {
+  std::string folder;
+  int keep_last = 0;
+};
+
+// Collective, both.
+engine::Saved save(Engine& engine, const models::GptOptions& model, const data::Sampler& sampler,
+                   const SaveWhere& where);
+// The tag that was loaded; nothing where there is no checkpoint.
+std::optional<std::string> resume(Engine& engine, data::Sampler& sampler,
+                                  const std::string& folder);
+
+}  // namespace capstan::cli::train

@@ -1,0 +1,294 @@
+// Loading the state of an engine: any saved stage, number of ranks and precision into any other.
+#include <algorithm>
+#include <set>
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/reader.h"
+#include "capstan/engine/engine_state.h"
+#include "capstan/engine/stored_tensors.h"
+#include "capstan/engine/together.h"
+#include "capstan/recompute/rng_state.h"
+
+namespace capstan::engine {
+namespace {
+
+using checkpoint::IndexTensor;
+using checkpoint::Reader;
+
+std::int64_t counter(const Reader& reader, const std::string& name) {
+  const auto& progress = reader.index().state.progress;
+  const auto found = progress.find(name);
+  return found == progress.end() ? 0 : found->second;
+}
+
+// The stored tensor of a parameter, under its own name or an alias.
+const IndexTensor* find_stored(const Reader& reader, const std::string& column,
+                               const StoredNames& names, int param) {
+  for (const std::string& each : names.all_names(param)) {
+    if (const IndexTensor* const found = reader.find(column, each)) return found;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+// Which stored tensor goes where, decided before anything is touched.
+struct EngineState::LoadPlan {
+  std::vector<const IndexTensor*> weights;  // by parameter; null: stays as it is
+  std::vector<const IndexTensor*> masters;  // likewise; null: from the weights
+  std::vector<std::pair<const IndexTensor*, at::Tensor>> buffers;
+  std::vector<std::string> misfits;     // of the weights, one sentence each
+  std::vector<std::string> unloadable;  // of the optimizer
+  bool optimizer = false;
+};
+
+void EngineState::plan_weights(LoadPlan& plan, const Reader& reader, const StoredNames& names) {
+  std::set<const IndexTensor*> used;
+  const auto take = [&](const IndexTensor* stored, const std::string& name,
+                        const std::vector<std::int64_t>& shape) -> const IndexTensor* {
+    if (stored == nullptr) {
+      plan.misfits.push_back(fmt::format("'{}' is missing in the checkpoint", name));
+      return nullptr;
+    }
+    used.insert(stored);
+    if (stored->spec.shape == shape) return stored;
+    plan.misfits.push_back(fmt::format("'{}' has shape [{}] in the checkpoint, [{}] in the model",
+                                       name, fmt::join(stored->spec.shape, ", "),
+                                       fmt::join(shape, ", ")));
+    return nullptr;
+  };
+  const int params = static_cast<int>(sharded->plan().params.size());
+  for (int p = 0; p < params; ++p) {
+    const IndexTensor* stored = nullptr;
+    if (names.stored(p)) {
+      stored = take(find_stored(reader, checkpoint::kModelColumn, names, p), names.name(p),
+                    names.spec(p, {}).shape);
+    }
+    plan.weights.push_back(stored);
+    const IndexTensor* const master =
+        stored == nullptr ? nullptr : find_stored(reader, checkpoint::kMasterColumn, names, p);
+    plan.masters.push_back(master);
+  }
+  for (const NamedTensor& buffer : extras_.buffers) {
+    const std::string name = names.buffer_name(buffer.name);
+    if (name.empty()) continue;
+    const IndexTensor* const stored =
+        take(reader.find(checkpoint::kModelColumn, name), name, buffer.tensor.sizes().vec());
+    if (stored != nullptr) plan.buffers.emplace_back(stored, buffer.tensor);
+  }
+  const checkpoint::Column* const column = reader.index().find(checkpoint::kModelColumn);
+  if (column == nullptr) return;
+  for (const IndexTensor& tensor : column->tensors) {
+    const bool alias = extras_.aliases.contains(tensor.spec.name);
+    if (used.contains(&tensor) || alias) continue;
+    plan.misfits.push_back(
+        fmt::format("'{}' is in the checkpoint but not in the model", tensor.spec.name));
+  }
+}
+
+void EngineState::plan_optimizer(LoadPlan& plan, const Reader& reader, const StoredNames& names) {
+  const checkpoint::TrainingState& saved = reader.index().state;
+  if (saved.optimizer.empty()) {
+    log_->say(LogLevel::warning,
+              "the checkpoint holds no optimizer state: the optimizer starts "
+              "anew");
+    return;
+  }
+  std::vector<std::string> wanted = state_settings_.moment_names;
+  if (!options.optimizer.has_value()) wanted = saved.optimizer_states;
+  for (const std::string& state : wanted) {
+    const std::string column = checkpoint::kOptimizerPrefix + state;
+    if (reader.index().find(column) == nullptr) {
+      plan.unloadable.push_back(fmt::format("the optimizer's state '{}' is missing; saved were: {}",
+                                            state, fmt::join(saved.optimizer_states, ", ")));
+      continue;
+    }
+    for (int p = 0; p < static_cast<int>(sharded->plan().params.size()); ++p) {
+      if (!sharded->plan().params[static_cast<std::size_t>(p)].trainable || !names.stored(p)) {
+        continue;
+      }
+      const IndexTensor* const stored = find_stored(reader, column, names, p);
+      if (stored != nullptr && stored->spec.shape == names.spec(p, {}).shape) continue;
+      plan.unloadable.push_back(fmt::format("'{}' of '{}' is {}", state, names.name(p),
+                                            stored == nullptr ? "missing" : "of another shape"));
+    }
+  }
+  plan.optimizer = plan.unloadable.empty();
+}
+
+EngineState::LoadPlan EngineState::load_plan(const Reader& reader, const LoadOptions& how,
+                                             const StoredNames& names) {
+  LoadPlan plan;
+  plan_weights(plan, reader, names);
+  if (how.load_optimizer_states && !how.load_module_only) plan_optimizer(plan, reader, names);
+  std::vector<std::string> problems = plan.unloadable;
+  if (how.load_module_strict) {
+    problems.insert(problems.begin(), plan.misfits.begin(), plan.misfits.end());
+  }
+  if (problems.empty()) return plan;
+  throw ConfigError(
+      {.what = fmt::format("the checkpoint does not fit the model and its optimizer:\n    {}",
+                           fmt::join(problems, "\n    ")),
+       .where = reader.folder().string(),
+       .fix = "build the model as it was saved; load_module_strict=false skips weights that do not "
+              "fit, load_optimizer_states=false starts the optimizer anew"});
+}
+
+// This rank's shard, or everything where nothing is sharded. Masters first: the parameter follows
+// from its master.
+void EngineState::read_unit(Reader& reader, const LoadPlan& plan, int unit) {
+  const shard::UnitSpec& spec = sharded->plan().units[static_cast<std::size_t>(unit)];
+  const bool part = sharded->settings().policy.shards_optimizer();
+  const at::Tensor& params = part ? sharded->unit(unit).shard() : sharded->unit(unit).flat();
+  const at::Tensor& masters = spec.trainable ? sharded->states(unit).master : params;
+  for (const layout::SlotPiece& piece : shard::owned_elems(spec, part, group_->rank()).pieces) {
+    const int param = spec.params[static_cast<std::size_t>(piece.slot)];
+    const IndexTensor* stored = plan.weights[static_cast<std::size_t>(param)];
+    if (stored == nullptr) continue;
+    const IndexTensor* const master = plan.masters[static_cast<std::size_t>(param)];
+    if (master != nullptr && options.checkpoint.load_from_fp32_weights) stored = master;
+    const layout::ElemRange range = piece.in_shard;
+    const at::Tensor target = masters.narrow(0, range.begin, range.size());
+    read_elems(reader, *stored, {param, piece.in_slot, target});
+    if (!masters.is_same(params)) params.narrow(0, range.begin, range.size()).copy_(target);
+  }
+}
+
+void EngineState::read_weights(Reader& reader, const LoadPlan& plan) {
+  for (std::size_t u = 0; u < sharded->plan().units.size(); ++u) {
+    read_unit(reader, plan, static_cast<int>(u));
+  }
+  for (const auto& [stored, buffer] : plan.buffers) {
+    const at::Tensor value = read_tensor(reader, *stored);
+    at::Tensor(buffer).copy_(value);
+  }
+}
+
+void EngineState::read_optimizer(Reader& reader, const StoredNames& names) {
+  const checkpoint::TrainingState& saved = reader.index().state;
+  updater_->make_states(saved.optimizer_states, saved.optimizer_scalars);
+  for (const StateColumn& column : updater_->state_columns(*sharded)) {
+    for (const StateColumn::Part& part : column.parts) {
+      const shard::UnitSpec& spec = sharded->plan().units[static_cast<std::size_t>(part.unit)];
+      const int param = spec.params[static_cast<std::size_t>(part.piece.slot)];
+      const IndexTensor* const stored =
+          find_stored(reader, checkpoint::kOptimizerPrefix + column.name, names, param);
+      if (stored == nullptr) continue;
+      read_elems(reader, *stored, {param, part.piece.in_slot, part.values});
+    }
+  }
+}
+
+void EngineState::restore_run(Reader& reader, const LoadOptions& how, bool optimizer) {
+  const std::int64_t schedule_before = schedule_steps();
+  const std::int64_t optimizer_before = optimizer_steps();
+  progress.micro_steps = counter(reader, "micro_steps");
+  progress.steps = counter(reader, "steps");
+  progress.skipped = counter(reader, "skipped");
+  progress.samples = counter(reader, "samples");
+  schedule_start_ =
+      progress.applied() -
+      (how.load_lr_scheduler_states ? counter(reader, "schedule_steps") : schedule_before);
+  optimizer_start_ =
+      progress.applied() - (optimizer ? counter(reader, "optimizer_steps") : optimizer_before);
+  const auto& scale = reader.index().state.loss_scale;
+  // A scale belongs to its precision: one saved by a bf16 run says nothing to fp16.
+  const auto& saved = reader.index().state.precision;
+  const auto params = saved.find("params");
+  const bool same = params != saved.end() && params->second == name(options.precision.params);
+  if (optimizer && same && !scale.empty()) loss_scale = precision::restore_loss_scale(scale);
+}
+
+void EngineState::restore_rng(Reader& reader) {
+  if (reader.index().find(checkpoint::kRngColumn) == nullptr) return;
+  if (reader.index().state.world_size != group_->size()) {
+    log_->say(LogLevel::warning,
+              fmt::format("random-number states of {} ranks do not fit {} ranks: each goes on with "
+                          "its own",
+                          reader.index().state.world_size, group_->size()));
+    return;
+  }
+  const auto restore = [&](const char* which, at::Device device) {
+    const IndexTensor* const state =
+        reader.find(checkpoint::kRngColumn, fmt::format("rank{}.{}", group_->rank(), which));
+    if (state != nullptr) recompute::set_generator_state(device, read_tensor(reader, *state));
+  };
+  restore("cpu", at::Device(at::kCPU));
+  if (!device().is_cpu()) restore("device", device());
+}
+
+std::optional<std::filesystem::path> EngineState::find_checkpoint(
+    const std::filesystem::path& folder, const std::string& tag) {
+  if (!tag.empty()) {
+    checkpoint::check_tag(tag);
+    const std::string problem = checkpoint::incomplete_because(folder / tag);
+    if (problem.empty()) return folder / tag;
+    throw IoError({.what = "this checkpoint is not complete: " + problem,
+                   .where = (folder / tag).string(),
+                   .fix = "leave the tag out to load the newest complete one"});
+  }
+  std::optional<checkpoint::Found> chosen;
+  for (const checkpoint::Found& found : checkpoint::list_checkpoints(folder)) {
+    if (!found.problem.empty()) {
+      log_->say(LogLevel::warning, fmt::format("{} is not complete and is passed over: {}",
+                                               found.folder.string(), found.problem));
+    } else if (found.latest) {
+      chosen = found;
+      break;
+    }
+  }
+  if (!chosen) return std::nullopt;
+  log_->say(LogLevel::info,
+            fmt::format("loading {}, the newest complete checkpoint", chosen->folder.string()));
+  return chosen->folder;
+}
+
+std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
+                                        const LoadOptions& how) {
+  const at::NoGradGuard no_grad;
+  std::string chosen;
+  together(*group_, device(), [&] {
+    if (group_->rank() == 0) chosen = find_checkpoint(folder, how.tag).value_or("").string();
+  });
+  chosen = text_from(*group_, device(), chosen, 0);
+  if (chosen.empty()) return std::nullopt;
+  std::optional<Reader> reader;
+  const StoredNames names(sharded->plan(), extras_);
+  LoadPlan plan;
+  together(*group_, device(), [&] {
+    reader.emplace(chosen);
+    plan = load_plan(*reader, how, names);
+  });
+  Loaded loaded;
+  together(*group_, device(), [&] {
+    read_weights(*reader, plan);
+    if (plan.optimizer) read_optimizer(*reader, names);
+    if (const checkpoint::Column* const client = reader->index().find(checkpoint::kClientColumn)) {
+      for (const IndexTensor& tensor : client->tensors) {
+        loaded.client_tensors.push_back({tensor.spec.name, read_tensor(*reader, tensor)});
+      }
+    }
+    if (!how.load_module_only) restore_rng(*reader);
+  });
+  for (std::size_t u = 0; u < sharded->plan().units.size(); ++u) {
+    sharded->publish(static_cast<int>(u));
+  }
+  sharded->finish_updates();
+  sharded->clear_gradients();
+  if (!how.load_module_only) restore_run(*reader, how, plan.optimizer);
+  const checkpoint::TrainingState& state = reader->index().state;
+  loaded.tag = reader->index().tag;
+  loaded.folder = chosen;
+  loaded.client_state = state.client_state;
+  loaded.data = state.data;
+  loaded.lr_scheduler = state.lr_scheduler;
+  loaded.skipped = plan.misfits;
+  return loaded;
+}
+
+}  // namespace capstan::engine

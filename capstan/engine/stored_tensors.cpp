@@ -1,0 +1,195 @@
+#include "capstan/engine/stored_tensors.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/shard/torch_dtype.h"
+
+namespace capstan::engine {
+namespace {
+
+using checkpoint::Element;
+using layout::ElemRange;
+
+constexpr std::pair<Element, at::ScalarType> kTypes[] = {
+    {Element::f64, at::kDouble},    {Element::f32, at::kFloat}, {Element::f16, at::kHalf},
+    {Element::bf16, at::kBFloat16}, {Element::i64, at::kLong},  {Element::i32, at::kInt},
+    {Element::i16, at::kShort},     {Element::i8, at::kChar},   {Element::u8, at::kByte},
+    {Element::boolean, at::kBool}};
+
+const shard::UnitSpec& unit_at(const shard::ShardedModel& model, int unit) {
+  return model.plan().units[static_cast<std::size_t>(unit)];
+}
+
+int param_of(const shard::UnitSpec& unit, int slot) {
+  return unit.params[static_cast<std::size_t>(slot)];
+}
+
+// The part of `values`, which holds `held` of a slot, that lies in this rank's shard.
+void add_own_part(std::vector<HeldElems>& parts, const shard::ShardedModel& model, int unit,
+                  const layout::SlotPiece& held, const at::Tensor& values) {
+  const shard::UnitSpec& spec = unit_at(model, unit);
+  const ElemRange slot = spec.layout.slots()[static_cast<std::size_t>(held.slot)];
+  const ElemRange shard = spec.layout.shard(model.group().rank());
+  const ElemRange mine =
+      layout::intersect({shard.begin - slot.begin, shard.end - slot.begin}, held.in_slot);
+  if (mine.size() == 0) return;
+  parts.push_back({param_of(spec, held.slot), mine,
+                   values.narrow(0, mine.begin - held.in_slot.begin, mine.size())});
+}
+
+// Elements as bytes of a file: blocks are cut on whole elements.
+checkpoint::Fill fill_from(at::Tensor values, std::int64_t begin_bytes) {
+  return [values = std::move(values), begin_bytes](std::int64_t begin, std::span<std::byte> into) {
+    const at::NoGradGuard no_grad;
+    const auto size = static_cast<std::int64_t>(values.itemsize());
+    const std::int64_t elems = std::ssize(into) / size;
+    const at::Tensor target =
+        at::from_blob(into.data(), {elems}, at::TensorOptions(values.scalar_type()));
+    target.copy_(values.narrow(0, (begin - begin_bytes) / size, elems));
+  };
+}
+
+}  // namespace
+
+Element element_of(at::ScalarType type) {
+  for (const auto& [element, scalar] : kTypes) {
+    if (scalar == type) return element;
+  }
+  throw ConfigError({.what = fmt::format("a tensor of type {}", c10::toString(type)),
+                     .where = "checkpoint",
+                     .fix = "convert it to a type that safetensors files have, such as float32"});
+}
+
+at::ScalarType scalar_type_of(Element element) {
+  return kTypes[static_cast<std::size_t>(element)].second;
+}
+
+checkpoint::TensorSpec spec_of(const std::string& name, const at::Tensor& tensor) {
+  return {name, element_of(tensor.scalar_type()), tensor.sizes().vec()};
+}
+
+StoredNames::StoredNames(const shard::Plan& plan, const ModelExtras& extras) {
+  std::map<std::string, std::optional<std::int64_t>> rows;
+  for (const StoredAs& each : extras.stored_as) {
+    renamed_[each.in_model] = each.in_files;
+    rows[each.in_model] = each.rows;
+  }
+  for (const shard::ParamSpec& param : plan.params) {
+    checkpoint::TensorSpec spec{.name = buffer_name(param.name), .shape = param.sizes};
+    const auto limit = rows.find(param.name);
+    if (limit != rows.end() && limit->second && !spec.shape.empty()) {
+      spec.shape.front() = *limit->second;
+    }
+    specs_.push_back(std::move(spec));
+    std::vector<std::string> aliases;
+    for (const auto& [alias, owner] : extras.aliases) {
+      if (owner == param.name) aliases.push_back(alias);
+    }
+    aliases_.push_back(std::move(aliases));
+  }
+}
+
+checkpoint::TensorSpec StoredNames::spec(int param, Element element) const {
+  checkpoint::TensorSpec spec = specs_[static_cast<std::size_t>(param)];
+  spec.element = element;
+  return spec;
+}
+
+std::string StoredNames::buffer_name(const std::string& in_model) const {
+  const auto found = renamed_.find(in_model);
+  return found == renamed_.end() ? in_model : found->second;
+}
+
+std::vector<std::string> StoredNames::all_names(int param) const {
+  std::vector<std::string> names = {name(param)};
+  const auto& aliases = aliases_[static_cast<std::size_t>(param)];
+  names.insert(names.end(), aliases.begin(), aliases.end());
+  return names;
+}
+
+std::vector<HeldElems> weights_to_write(shard::ShardedModel& model) {
+  std::vector<HeldElems> parts;
+  for (std::size_t u = 0; u < model.plan().units.size(); ++u) {
+    const shard::UnitSpec& spec = model.plan().units[u];
+    const at::Tensor& shard = model.unit(static_cast<int>(u)).shard();
+    for (const layout::SlotPiece& piece : spec.layout.pieces(model.group().rank())) {
+      parts.push_back({param_of(spec, piece.slot), piece.in_slot,
+                       shard.narrow(0, piece.in_shard.begin, piece.in_shard.size())});
+    }
+  }
+  return parts;
+}
+
+std::vector<HeldElems> masters_to_write(shard::ShardedModel& model) {
+  std::vector<HeldElems> parts;
+  for (const int unit : model.step_order()) {
+    const shard::UnitStates& states = model.states(unit);
+    for (const layout::SlotPiece& piece : states.owned.pieces) {
+      add_own_part(parts, model, unit, piece,
+                   states.master.narrow(0, piece.in_shard.begin, piece.in_shard.size()));
+    }
+  }
+  return parts;
+}
+
+std::vector<HeldElems> states_to_write(shard::ShardedModel& model, const StateColumn& column) {
+  std::vector<HeldElems> parts;
+  for (const StateColumn::Part& part : column.parts) {
+    add_own_part(parts, model, part.unit, part.piece, part.values);
+  }
+  return parts;
+}
+
+std::vector<checkpoint::Piece> pieces_of(const std::string& column,
+                                         const std::vector<HeldElems>& held,
+                                         const StoredNames& names) {
+  std::vector<checkpoint::Piece> pieces;
+  for (const HeldElems& each : held) {
+    if (!names.stored(each.param)) continue;
+    const ElemRange range = layout::intersect(each.in_param, {0, names.elems(each.param)});
+    if (range.size() == 0) continue;
+    const auto size = static_cast<std::int64_t>(each.values.itemsize());
+    pieces.push_back(
+        {column, names.name(each.param), range.begin * size, range.end * size,
+         fill_from(each.values.narrow(0, range.begin - each.in_param.begin, range.size()),
+                   range.begin * size)});
+  }
+  return pieces;
+}
+
+checkpoint::Piece whole_piece(const std::string& column, const NamedTensor& tensor) {
+  const at::Tensor flat = tensor.tensor.detach().contiguous().view(-1);
+  return {column, tensor.name, 0, static_cast<std::int64_t>(flat.nbytes()), fill_from(flat, 0)};
+}
+
+void read_elems(checkpoint::Reader& reader, const checkpoint::IndexTensor& tensor,
+                const HeldElems& held) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t size = size_bytes(tensor.spec.element);
+  const ElemRange range = layout::intersect(held.in_param, {0, tensor.spec.elems()});
+  if (range.size() == 0) return;
+  const at::ScalarType type = scalar_type_of(tensor.spec.element);
+  reader.read(tensor, range.begin * size, range.end * size,
+              [&](std::int64_t begin, std::span<const std::byte> bytes) {
+                const std::int64_t elems = std::ssize(bytes) / size;
+                // from_blob wants to write; copy_ only reads.
+                const at::Tensor read = at::from_blob(const_cast<std::byte*>(bytes.data()), {elems},
+                                                      at::TensorOptions(type));
+                held.values.narrow(0, begin / size - held.in_param.begin, elems).copy_(read);
+              });
+}
+
+at::Tensor read_tensor(checkpoint::Reader& reader, const checkpoint::IndexTensor& tensor) {
+  at::Tensor whole = at::empty(tensor.spec.shape, scalar_type_of(tensor.spec.element));
+  read_elems(reader, tensor, {0, {0, whole.numel()}, whole.view(-1)});
+  return whole;
+}
+
+}  // namespace capstan::engine

@@ -1,0 +1,164 @@
+#include "capstan/checkpoint/save.h"
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/verify.h"
+#include "tests/checkpoint/checkpoint_fixture.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+using testing::HasSubstr;
+
+void flip_bit(const std::filesystem::path& path, std::int64_t at) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(at);
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+TEST(Save, EveryByteComesBackForAnyNumberOfRanksAndFiles) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    for (const std::int64_t max_file_bytes : {std::int64_t{1} << 30, std::int64_t{6000}}) {
+      const test::TempFolder folder;
+      const Committed committed = save({.folder = folder.path(),
+                                        .ranks = ranks,
+                                        .rows = 20'000,
+                                        .max_file_bytes = max_file_bytes});
+      EXPECT_TRUE(holds_version(committed.folder, 1)) << ranks << " ranks";
+      EXPECT_EQ(verify(committed.folder).problems, std::vector<std::string>{});
+      EXPECT_EQ(latest_tag(folder.path()), "step1");
+    }
+  }
+}
+
+TEST(Save, AnyRangeOfATensorCanBeRead) {
+  const test::TempFolder folder;
+  Reader reader(save({.folder = folder.path(), .ranks = 3, .rows = 20'000}).folder);
+  const IndexTensor& tensor = reader.index().tensor(kMasterColumn, "a");
+  ASSERT_GT(tensor.blocks.size(), 6U);
+  for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, 4},
+                                   {16380, 16390},
+                                   {79'996, 80'004},
+                                   {100'000, 240'000},
+                                   {8, 8}}) {
+    std::int64_t next = begin;
+    reader.read(tensor, begin, end, [&](std::int64_t at, std::span<const std::byte> bytes) {
+      EXPECT_EQ(at, next);
+      EXPECT_EQ(bytes.front(), test_byte(at, 1));
+      next += std::ssize(bytes);
+    });
+    EXPECT_EQ(next, end);
+  }
+}
+
+TEST(Save, TheSameTagIsReplacedAndOldOnesGo) {
+  const test::TempFolder folder;
+  for (int version = 1; version <= 3; ++version) {
+    save({.folder = folder.path(), .tag = "same", .version = version});
+    EXPECT_TRUE(holds_version(folder / "same", version));
+  }
+  for (int version = 4; version <= 7; ++version) {
+    save({.folder = folder.path(),
+          .tag = "v" + std::to_string(version),
+          .version = version,
+          .keep_last = 2});
+  }
+  std::vector<std::string> tags;
+  for (const Found& found : list_checkpoints(folder.path())) tags.push_back(found.tag);
+  EXPECT_THAT(tags, testing::ElementsAre("v7", "v6"));
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    names.push_back(entry.path().filename().string());
+  }
+  EXPECT_THAT(names, testing::UnorderedElementsAre("v7", "v6", "latest"));
+}
+
+TEST(Save, OneBesideTheRunIsNeverTheNewest) {
+  const test::TempFolder folder;
+  save({.folder = folder.path(), .tag = "step1", .version = 1});
+  save({.folder = folder.path(), .tag = "aside", .version = 2, .latest = false});
+  EXPECT_EQ(newest_complete(folder.path())->tag, "step1");
+  EXPECT_EQ(latest_tag(folder.path()), "step1");
+  EXPECT_TRUE(holds_version(folder / "aside", 2));
+}
+
+TEST(Save, AFlippedBitIsRefusedByTheTensorsName) {
+  const test::TempFolder folder;
+  const auto checkpoint = save({.folder = folder.path()}).folder;
+  Reader before(checkpoint);
+  const IndexTensor& tensor = before.index().tensor("optimizer.exp_avg", "b");
+  flip_bit(checkpoint / tensor.file, tensor.begin + 5);
+  EXPECT_THAT(error_text([&] { holds_version(checkpoint, 1); }),
+              HasSubstr("tensor 'b' is damaged"));
+  const Verified verified = verify(checkpoint);
+  ASSERT_EQ(verified.problems.size(), 1U);
+  EXPECT_THAT(verified.problems.front(), HasSubstr("optimizer.exp_avg.safetensors"));
+}
+
+TEST(Save, ADamagedIndexOrConfigIsFound) {
+  const test::TempFolder folder;
+  const auto checkpoint = save({.folder = folder.path()}).folder;
+  flip_bit(checkpoint / "config.json", 0);
+  EXPECT_THAT(verify(checkpoint).problems, testing::ElementsAre(HasSubstr("config.json")));
+  flip_bit(checkpoint / kIndexFile, 40);
+  EXPECT_THAT(error_text([&] { const Reader reader(checkpoint); }),
+              HasSubstr("the index is damaged"));
+  EXPECT_EQ(newest_complete(folder.path()), std::nullopt);
+}
+
+TEST(Save, AMissingOrShortFileMakesTheOneBeforeItTheNewest) {
+  const test::TempFolder folder;
+  save({.folder = folder.path(), .tag = "step1", .version = 1});
+  const auto second = save({.folder = folder.path(), .tag = "step2", .version = 2}).folder;
+  EXPECT_EQ(newest_complete(folder.path())->tag, "step2");
+  std::filesystem::resize_file(second / "master.safetensors", 300);
+  EXPECT_THAT(incomplete_because(second), HasSubstr("master.safetensors has 300 bytes"));
+  EXPECT_EQ(newest_complete(folder.path())->tag, "step1");
+  std::filesystem::remove(second / "master.safetensors");
+  EXPECT_THAT(incomplete_because(second), HasSubstr("master.safetensors is missing"));
+}
+
+TEST(Save, ARankThatCouldNotWriteStopsTheCommitWithItsOwnWords) {
+  const test::TempFolder folder;
+  save({.folder = folder.path(), .tag = "step1", .version = 1});
+  io::DurableCalls calls;
+  Disk disk = system_disk(calls);
+  const auto columns = test_columns();
+  const FilePlan plan = plan_files(columns, 1 << 30);
+  const SaveRequest request{.folder = folder.path(), .tag = "step2"};
+  const auto partial = begin_save(request, plan, disk);
+  write_part(partial, 0, {}, disk);
+  write_part(partial, 1, {.blocks = {}, .error = "the disk of rank 1 is full"}, disk);
+  EXPECT_THAT(error_text([&] { commit_save(partial, request, plan, 2, disk); }),
+              HasSubstr("rank 1 did not write its part: the disk of rank 1 is full"));
+  EXPECT_FALSE(std::filesystem::exists(partial));
+  EXPECT_TRUE(holds_version(newest_complete(folder.path())->folder, 1));
+}
+
+TEST(Save, TagsMustBeNamesOfFolders) {
+  const test::TempFolder folder;
+  for (const std::string tag : {"", "a/b", ".hidden", "latest"}) {
+    EXPECT_THAT(error_text([&] { save({.folder = folder.path(), .tag = tag}); }),
+                HasSubstr("cannot be a checkpoint's tag"));
+  }
+}
+
+TEST(Index, IsTheSameAfterWritingAndReading) {
+  const test::TempFolder folder;
+  Index index = read_index(save({.folder = folder.path()}).folder);
+  index.state.loss_scale = {{"scale", 65536.0}, {"tolerance", 2}};
+  index.state.client_state = R"({"epoch": 3, "name": "x\"y", "list": [1, 2.5, null]})";
+  index.state.aliases = {{"head", "embedding"}};
+  index.state.frozen = {"b"};
+  const Index read = index_from_json(to_json(index), "test");
+  EXPECT_EQ(read, index);
+}
+
+}  // namespace
+}  // namespace capstan::checkpoint
