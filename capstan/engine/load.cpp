@@ -251,6 +251,7 @@ std::optional<std::filesystem::path> EngineState::find_checkpoint(
 std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
                                         const LoadOptions& how) {
   const at::NoGradGuard no_grad;
+  sharded->settle_updates();
   std::string chosen;
   together(*group_, device(), [&] {
     if (group_->rank() == 0) chosen = find_checkpoint(folder, how.tag).value_or("").string();

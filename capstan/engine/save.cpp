@@ -133,6 +133,7 @@ void EngineState::add_rng(SaveContents& contents) {
 }
 
 EngineState::SaveContents EngineState::save_contents(const SaveOptions& how) {
+  sharded->settle_updates();
   SaveContents contents;
   const StoredNames names(sharded->plan(), extras_);
   add_weights(contents, how, names);
