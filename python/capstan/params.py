@@ -7,7 +7,7 @@ import weakref
 
 import torch
 
-_HANDLE = "_capstan_handle"
+_HANDLE, _ID = "_capstan_handle", "_capstan_id"
 _ids = itertools.count()
 
 
@@ -60,6 +60,10 @@ class ShardedParameter(torch.nn.Parameter):
     """What the class of a parameter becomes when it is sharded; the object stays the same."""
 
     @property
+    def ds_id(self):
+        return getattr(self, _ID)
+
+    @property
     def ds_status(self):
         return ParamStatus.AVAILABLE if handle_of(self).whole else ParamStatus.NOT_AVAILABLE
 
@@ -99,8 +103,8 @@ class ShardedParameter(torch.nn.Parameter):
 
 def adopt(param, handle):
     """Gives a parameter to `handle`, the first time or from an earlier one."""
-    if not hasattr(param, "ds_id"):
-        param.ds_id = next(_ids)
+    if not hasattr(param, _ID):
+        setattr(param, _ID, next(_ids))
     setattr(param, _HANDLE, handle)
 
 
@@ -115,8 +119,8 @@ def release(param):
         delattr(param, _HANDLE)
     if type(param) is ShardedParameter:
         param.__class__ = torch.nn.Parameter
-    if hasattr(param, "ds_id"):
-        del param.ds_id
+    if hasattr(param, _ID):
+        delattr(param, _ID)
 
 
 def flat_list(params):
@@ -134,7 +138,7 @@ def gathered(params, modifier_rank=None):
     With `modifier_rank`, what that rank wrote becomes everybody's; without, what anyone wrote into a
     sharded parameter is forgotten.
     """
-    managed = {p.ds_id: p for p in flat_list(params) if handle_of(p) is not None}
+    managed = {getattr(p, _ID): p for p in flat_list(params) if handle_of(p) is not None}
     handles = [handle_of(managed[key]) for key in sorted(managed)]
     held = []
     try:

@@ -56,16 +56,18 @@ def unset_z3_leaf_modules(model, leaf_module_classes, raise_if_not_found=True):
                 lambda name, module, item: _matches(module, item))
 
 
-def set_z3_leaf_modules_by_name(model, module_names, raise_if_not_found=True):
-    found = _set(model, module_names, True, False, "", lambda name, module, item: name == item)
-    names = dict(model.named_modules())
-    missing = [name for name in module_names if name not in names]
+def _set_by_name(model, wanted, raise_if_not_found, match):
+    """(modules that became leaves, names that match none)"""
+    found = _set(model, wanted, True, False, "", lambda name, module, item: match(name, item))
+    missing = [item for item in wanted if not any(match(name, item) for name, _ in model.named_modules())]
     if missing and raise_if_not_found:
         raise ValueError(f"No modules named {missing} found in the model")
-    return (found, missing) if not raise_if_not_found else found
+    return found, missing
+
+
+def set_z3_leaf_modules_by_name(model, module_names, raise_if_not_found=True):
+    return _set_by_name(model, module_names, raise_if_not_found, lambda name, item: name == item)
 
 
 def set_z3_leaf_modules_by_suffix(model, suffixes, raise_if_not_found=True):
-    found = _set(model, suffixes, True, raise_if_not_found, "modules with the suffix",
-                 lambda name, module, item: name.endswith(item))
-    return found if raise_if_not_found else (found, [])
+    return _set_by_name(model, suffixes, raise_if_not_found, lambda name, item: name.endswith(item))

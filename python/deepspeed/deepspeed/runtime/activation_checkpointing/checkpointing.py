@@ -66,13 +66,14 @@ def model_parallel_cuda_manual_seed(seed):
 model_parallel_reconfigure_tp_seed = model_parallel_cuda_manual_seed
 
 
-def checkpoint(function, *args):
-    """function(*args) whose activations are computed again in backward."""
-    return torch_checkpoint.checkpoint(function, *args, use_reentrant=True)
+def checkpoint(function, *args, **kwargs):
+    """function(*args, **kwargs) whose activations are computed again in backward."""
+    # Only the other kind of torch's carries gradients through keywords.
+    return torch_checkpoint.checkpoint(function, *args, use_reentrant=not kwargs, **kwargs)
 
 
-def non_reentrant_checkpoint(function, *args):
-    return torch_checkpoint.checkpoint(function, *args, use_reentrant=False)
+def non_reentrant_checkpoint(function, *args, **kwargs):
+    return torch_checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 
 
 class CheckpointFunction:

@@ -1,12 +1,16 @@
 """Stage 3 without an optimizer: parameters are gathered for use, nothing is updated."""
 
-
-class ZeROOrderedDict(dict):
-    """The class that other packages look for; capstan.use_hooks has its own."""
+from capstan.use_hooks import BorrowedParams as ZeROOrderedDict
 
 
 def ensure_zero_ordered_dict(module):
-    return module._parameters
+    """Parameters of a module that was added late are looked up like those of the others."""
+    params = getattr(module, "_parameters", None)
+    if params is None or isinstance(params, ZeROOrderedDict):
+        return
+    if not hasattr(module, "_original_parameters"):
+        module._original_parameters = params
+    module._parameters = ZeROOrderedDict(params)
 
 
 class DeepSpeedZeRoOffload:

@@ -1,5 +1,7 @@
 """zero.Init and GatheredParameters."""
 
+import os
+
 import torch
 import torch.distributed as dist
 
@@ -8,9 +10,23 @@ from capstan import sharded_init
 from capstan.params import ParamStatus as ZeroParamStatus  # noqa: F401
 from capstan.params import ShardedParameter, handle_of
 from deepspeed.later import later_class
+from deepspeed.runtime.zero.linear import zero3_linear_wrap  # noqa: F401
 
-MultipleAllGatherHandles = later_class("deepspeed.runtime.zero.MultipleAllGatherHandles")
 CUDAQuantizer = later_class("deepspeed.runtime.zero.CUDAQuantizer")
+
+
+partitioned_param_data_shape = [0]  # of a sharded parameter between its uses
+
+
+class MultipleAllGatherHandles:
+    """Several pending gathers as one."""
+
+    def __init__(self, handles):
+        self.handles = handles
+
+    def wait(self, handle_dependency=True):
+        for handle in self.handles:
+            handle.wait(handle_dependency=handle_dependency)
 
 
 class ZeroParamType:
@@ -21,12 +37,16 @@ def is_zero_param(parameter):
     return isinstance(parameter, torch.Tensor) and handle_of(parameter) is not None and hasattr(parameter, "ds_id")
 
 
-def _contradicting_single_rank_pg_error(group_size, world_size, group_given):
+def _contradicting_single_rank_pg_error(dp_world_size, explicit_process_group=None, env=os.environ):
     """What Init raises when it would shard over one rank of many; None where all is well."""
-    if group_given or group_size > 1 or world_size <= 1:
+    try:
+        launched = int(env.get("WORLD_SIZE") or 1)
+    except ValueError:
+        launched = 1
+    if explicit_process_group is not None or dp_world_size > 1 or launched <= 1:
         return None
-    return RuntimeError(f"zero.Init would shard over a group of 1 rank while WORLD_SIZE is {world_size}: initialise "
-                        "torch.distributed with all ranks first, or give data_parallel_group")
+    return (f"zero.Init would shard over a group of 1 rank although the launcher set WORLD_SIZE={launched}: call "
+            "deepspeed.init_distributed() before it, or give data_parallel_group")
 
 
 def _config_dict(config):
@@ -60,10 +80,9 @@ class Init(sharded_init.ShardedInit):
         config = _config_dict(config_dict_or_path if config_dict_or_path is not None else config)
         if data_parallel_group is None and mpu is not None:
             data_parallel_group = mpu.get_data_parallel_group()
-        error = _contradicting_single_rank_pg_error(dist.get_world_size(data_parallel_group), _world_size(),
-                                                    data_parallel_group is not None)
+        error = _contradicting_single_rank_pg_error(dist.get_world_size(data_parallel_group), data_parallel_group)
         if error is not None:
-            raise error
+            raise RuntimeError(error)
         if dtype is None:
             dtype = _dtype_from(config) if config is not None else None
         self.ds_process_group = data_parallel_group
@@ -72,11 +91,6 @@ class Init(sharded_init.ShardedInit):
                          apply_gathers=zero.get("override_module_apply", True))
         if module is not None:
             self.shard_module(module)
-
-
-def _world_size():
-    import os
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class GatheredParameters:

@@ -1,0 +1,120 @@
+"""The Hugging Face Trainer and PEFT over our package `deepspeed`, unchanged."""
+
+import os
+
+import pytest
+import ranks
+import torch
+import torch.distributed as dist
+
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+pytest.importorskip("accelerate", reason="needs the package accelerate")
+
+VOCABULARY = 64
+
+
+def config_of(stage, **more):
+    return {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+            "train_batch_size": "auto", "gradient_clipping": "auto",
+            "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0,
+                                  "stage3_gather_16bit_weights_on_model_save": True,
+                                  "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto"},
+            "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
+                                                      "weight_decay": "auto"}},
+            "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
+                                                         "warmup_num_steps": "auto"}}, **more}
+
+
+def tiny_config():
+    return transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=2,
+                                   resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2)
+
+
+def data(count):
+    rows = [(torch.arange(16) + start) % 4 + 5 for start in range(count)]  # four tokens that follow each other
+    return [{"input_ids": row, "labels": row, "attention_mask": torch.ones_like(row)} for row in rows]
+
+
+def arguments(folder, deepspeed):
+    from accelerate import PartialState
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"  # several CPU ranks need a state that names the backend
+    PartialState(backend="gloo")
+    return transformers.TrainingArguments(
+        output_dir=folder, deepspeed=deepspeed, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+        max_steps=4, learning_rate=1e-2, logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True,
+        accelerator_config={"use_configured_state": True}, max_grad_norm=1.0, seed=5)
+
+
+def train(folder, stage):
+    deepspeed = None if stage is None else config_of(stage)
+    args = arguments(folder, deepspeed)
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(tiny_config())
+    trainer = transformers.Trainer(model=model, args=args, train_dataset=data(32), eval_dataset=data(8))
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    evaluated = trainer.evaluate()["eval_loss"]
+    return losses, evaluated
+
+
+def test_every_stage_trains_and_evaluates_alike(tmp_path):
+    results = {stage: ranks.run(2, train, str(tmp_path), stage) for stage in (0, 2, 3)}
+    losses, evaluated = results[0][0]
+    assert losses[-1] < losses[0]
+    for stage in (2, 3):
+        for rank in range(2):
+            assert results[stage][rank][0] == pytest.approx(losses, abs=1e-4)
+            assert results[stage][rank][1] == pytest.approx(evaluated, abs=1e-4)
+
+
+def load_resize_generate(folder):
+    args = arguments(folder, config_of(3))
+    torch.manual_seed(0)
+    plain = transformers.GPT2LMHeadModel(tiny_config())
+    if dist.get_rank() == 0:
+        plain.save_pretrained(folder)
+    dist.barrier()
+    expected = {n: p.detach().clone() for n, p in plain.named_parameters()}
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder)
+    assert all(p.numel() == 0 for p in model.parameters())  # sharded while it was loaded
+    import capstan
+    with capstan.gathered(model):
+        for name, param in model.named_parameters():
+            assert torch.equal(param, expected[name]), name
+    model.resize_token_embeddings(VOCABULARY + 8)
+    trainer = transformers.Trainer(model=model, args=args, train_dataset=data(32))
+    trainer.train()
+    engine = trainer.model_wrapped
+    engine.eval()
+    prompt = torch.tensor([[5, 6, 7]])
+    # Ranks ask for different lengths: nobody may hang.
+    length = 4 + 3 * dist.get_rank()
+    tokens = engine.module.generate(prompt, max_new_tokens=length, do_sample=False, synced_gpus=True,
+                                    eos_token_id=None, pad_token_id=0)
+    assert tokens.shape[1] == 3 + length
+    return tokens[:, :7].tolist()
+
+
+def test_stage_3_loads_resizes_and_generates(tmp_path):
+    first, second = ranks.run(2, load_resize_generate, str(tmp_path))
+    assert first == second
+
+
+def train_lora(folder):
+    peft = pytest.importorskip("peft")
+    args = arguments(folder, config_of(3))
+    args.gradient_checkpointing = True
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder)
+    model = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=8, target_modules=["c_attn"],
+                                                       task_type="CAUSAL_LM"))
+    trainer = transformers.Trainer(model=model, args=args, train_dataset=data(32))
+    trainer.train()
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def test_lora_at_stage_3_with_gradient_checkpointing(tmp_path):
+    pytest.importorskip("peft", reason="needs the package peft")
+    torch.manual_seed(0)
+    transformers.GPT2LMHeadModel(tiny_config()).save_pretrained(tmp_path)
+    losses = ranks.run(2, train_lora, str(tmp_path))[0]
+    assert losses[-1] < losses[0]
