@@ -98,6 +98,13 @@ void Group::reset_counters() {
   state_->counters = {};
 }
 
+void Group::observe(OpObserver observer) {
+  std::shared_ptr<const OpObserver> shared;
+  if (observer) shared = std::make_shared<const OpObserver>(std::move(observer));
+  const std::lock_guard lock(state_->mutex);
+  state_->observer.swap(shared);
+}
+
 std::string Group::recent_operations() const {
   const std::lock_guard lock(state_->mutex);
   return state_->recorder.text(FlightRecorder::Clock::now());

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,7 +33,7 @@ struct GroupOptions {
   Reduction reduction = Reduction::ordered;
   // All-reduces up to this size take one exchange of whole vectors instead of two of shards:
   // half the latency for n times the bytes. The result has the same bits either way.
-  std::int64_t small_all_reduce_bytes = 32 * 1024;
+  std::int64_t small_all_reduce_bytes = 32 << 10;
   // Where ranks compare notes about an operation that does not finish, for backends that cannot
   // tell by themselves. Empty: such a mismatch is found only by the timeout.
   std::shared_ptr<SideChannel> side_channel;
@@ -43,6 +44,9 @@ struct ReduceOptions {
   std::string_view label;   // names the operation in errors; copied
 };
 
+// Told about an operation that is over: what it was, and how long it took from its issue.
+using OpObserver = std::function<void(const OpFacts& facts, std::chrono::nanoseconds time)>;
+
 // Tensors are 1-D and contiguous: fp32, fp16, bf16, fp64, int32, int64 or uint8.
 // Threads: any; whoever shares a group between threads must keep the order of calls equal on all
 //          ranks.
@@ -51,7 +55,7 @@ struct ReduceOptions {
 //          special.
 class Group {
  public:
-  Group(const c10::intrusive_ptr<c10d::Backend>& backend, GroupOptions options = {});
+  explicit Group(const c10::intrusive_ptr<c10d::Backend>& backend, GroupOptions options = {});
   Group(Group&&) noexcept;
   Group& operator=(Group&&) noexcept;
   ~Group();
@@ -79,6 +83,9 @@ class Group {
 
   Counters counters() const;
   void reset_counters();
+  // Called after every operation from here on, on the thread that waited for it, until it is
+  // replaced; an empty one ends it. One per group.
+  void observe(OpObserver observer);
   // How many receive buffers were allocated so far; constant once the first step is over.
   std::int64_t buffers_made() const;
   // This rank's last operations, oldest first, one per line.
@@ -97,7 +104,7 @@ class Group {
 
  private:
   PendingOp all_reduce_small(InFlight op, at::Tensor tensor);
-  PendingOp all_reduce_in_shards(InFlight op, at::Tensor tensor);
+  PendingOp all_reduce_in_shards(InFlight op, const at::Tensor& tensor);
 
   std::shared_ptr<GroupState> state_;  // shared with its PendingOps: one dropped while an exception
                                        // unwinds may outlive the group

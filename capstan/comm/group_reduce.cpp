@@ -18,6 +18,7 @@ void sum_parts(const GroupState& group, at::Tensor& mine, const at::Tensor& rece
   };
   if (!mine.is_cpu()) {
     std::vector<at::Tensor> parts;
+    parts.reserve(static_cast<std::size_t>(group.size));
     for (int rank = 0; rank < group.size; ++rank) {
       parts.push_back(source(rank).narrow(0, rank * part, part));
     }
@@ -30,8 +31,12 @@ void sum_parts(const GroupState& group, at::Tensor& mine, const at::Tensor& rece
     parts.push_back(static_cast<const std::byte*>(source(rank).const_data_ptr()) +
                     rank * part_bytes);
   }
-  sum_in_rank_order(mine.mutable_data_ptr(), mine.scalar_type(), {parts.data(), parts.size()},
-                    whole.scalar_type(), part, accumulate);
+  sum_in_rank_order({.out = mine.mutable_data_ptr(),
+                     .out_dtype = mine.scalar_type(),
+                     .pieces = {parts.data(), parts.size()},
+                     .piece_dtype = whole.scalar_type(),
+                     .elems = part},
+                    accumulate);
 }
 
 // Sends each rank its part of `whole`; our part arrives from everybody in `received`.
@@ -115,7 +120,7 @@ PendingOp Group::all_reduce_small(InFlight op, at::Tensor tensor) {
 }
 
 // A reduce-scatter followed by an all-gather, in a padded copy when the ranks' parts are not equal.
-PendingOp Group::all_reduce_in_shards(InFlight op, at::Tensor tensor) {
+PendingOp Group::all_reduce_in_shards(InFlight op, const at::Tensor& tensor) {
   const std::int64_t part = (tensor.numel() + size() - 1) / size();
   const bool padded = part * size() != tensor.numel();
   at::Tensor whole = tensor;

@@ -104,6 +104,16 @@ void GroupState::complete(InFlight& op) {
     op.finish();
   }
   const auto end = Clock::now();
+  count(op, begin, end);
+  std::shared_ptr<const OpObserver> observed;
+  {
+    const std::lock_guard lock(mutex);
+    observed = observer;
+  }
+  if (observed != nullptr) (*observed)(op.facts, end - op.issued);
+}
+
+void GroupState::count(const InFlight& op, Clock::time_point begin, Clock::time_point end) {
   const std::lock_guard lock(mutex);
   recorder.finished(op.number, end);
   OpCounter& counter = counters[op.facts.kind];
@@ -121,7 +131,7 @@ void GroupState::wait_for_work(InFlight& op) {
     // instead, and all that could be enqueued meanwhile; there the watch sees to the timeout.
     const bool by_stream = op.watched_as > 0 && backend->getBackendName() == "nccl";
     in_time = by_stream ? op.work->wait() : op.work->wait(options.timeout);
-    if (by_stream) watch->follow(op.watched_as, event_of_stream(op.buffers));
+    if (by_stream && watch) watch->follow(op.watched_as, event_of_stream(op.buffers));
   } catch (const std::exception& error) {
     fail(op, reason_of(error));
   }

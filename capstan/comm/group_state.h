@@ -46,6 +46,8 @@ struct GroupState {
   PendingOp run(InFlight op, const std::function<WorkPtr()>& start);
   // Waits for `op` to its very end; counts and records it.
   void complete(InFlight& op);
+  void count(const InFlight& op, FlightRecorder::Clock::time_point begin,
+             FlightRecorder::Clock::time_point end);
   // Issues the second exchange of `op` if it has one left. Call with `issue` held.
   void advance(InFlight& op);
 
@@ -67,6 +69,7 @@ struct GroupState {
 
   std::mutex mutex;
   Counters counters;
+  std::shared_ptr<const OpObserver> observer;  // empty: nobody
   FlightRecorder recorder;
   std::string failure;  // empty: usable
   bool closed = false;

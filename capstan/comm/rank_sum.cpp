@@ -44,11 +44,10 @@ bool can_sum(at::ScalarType out, at::ScalarType piece) {
   return find_sum_loop_portable(out, piece) != nullptr;
 }
 
-void sum_in_rank_order(void* out, at::ScalarType out_dtype, std::span<const void* const> pieces,
-                       at::ScalarType piece_dtype, std::int64_t elems, bool accumulate) {
-  const SumLoop loop = find_sum_loop(out_dtype, piece_dtype);
+void sum_in_rank_order(const SumMemory& memory, bool accumulate) {
+  const SumLoop loop = find_sum_loop(memory.out_dtype, memory.piece_dtype);
   assert(loop != nullptr);  // Group refuses other pairs before anything is sent
-  loop(out, pieces, elems, accumulate);
+  loop(memory.out, memory.pieces, memory.elems, accumulate);
 }
 
 void sum_in_rank_order(at::Tensor& out, std::span<const at::Tensor> pieces, bool accumulate) {
@@ -61,8 +60,12 @@ void sum_in_rank_order(at::Tensor& out, std::span<const at::Tensor> pieces, bool
   for (const at::Tensor& piece : pieces) {
     memory.push_back(piece.const_data_ptr());
   }
-  sum_in_rank_order(out.mutable_data_ptr(), out.scalar_type(), memory, pieces[0].scalar_type(),
-                    out.numel(), accumulate);
+  sum_in_rank_order({.out = out.mutable_data_ptr(),
+                     .out_dtype = out.scalar_type(),
+                     .pieces = memory,
+                     .piece_dtype = pieces[0].scalar_type(),
+                     .elems = out.numel()},
+                    accumulate);
 }
 
 }  // namespace capstan::comm

@@ -15,9 +15,15 @@ namespace capstan::comm {
 // have another floating dtype than out (fp64 and integers may not). `out` may be pieces[r].
 void sum_in_rank_order(at::Tensor& out, std::span<const at::Tensor> pieces, bool accumulate);
 
-// The same over raw host memory; elems of `piece_dtype` each.
-void sum_in_rank_order(void* out, at::ScalarType out_dtype, std::span<const void* const> pieces,
-                       at::ScalarType piece_dtype, std::int64_t elems, bool accumulate);
+// The same over raw host memory.
+struct SumMemory {
+  void* out = nullptr;
+  at::ScalarType out_dtype = at::kFloat;
+  std::span<const void* const> pieces;
+  at::ScalarType piece_dtype = at::kFloat;
+  std::int64_t elems = 0;  // of out and of each piece
+};
+void sum_in_rank_order(const SumMemory& memory, bool accumulate);
 
 // Whether the two can be combined; the rest of comm refuses others at its edge.
 bool can_sum(at::ScalarType out, at::ScalarType piece);

@@ -126,12 +126,12 @@ class ConnectedWorld final : public World {
         connection_(connect(kind_, env, options, start_nccl)) {
     std::vector<int> everybody(env.world_size);
     std::iota(everybody.begin(), everybody.end(), 0);
-    group_.emplace(*make_group(everybody, "world"));
+    group_.emplace(make_group(everybody, "world").value());
   }
 
   const RankEnv& env() const override { return env_; }
   BackendKind backend() const override { return kind_; }
-  Group& group() override { return *group_; }
+  Group& group() override { return group_.value(); }
 
   std::optional<Group> make_group(std::vector<int> ranks, const std::string& name) override {
     const auto backend = connection_->make_backend(ranks, name);
@@ -145,10 +145,11 @@ class ConnectedWorld final : public World {
   }
 
   void close() override {
-    const bool healthy = !group_->failed();
+    Group& all = group();
+    const bool healthy = !all.failed();
     if (healthy) {
-      group_->barrier("close").wait();
-      group_->close();
+      all.barrier("close").wait();
+      all.close();
     }
     connection_->close(healthy);
   }
@@ -167,7 +168,8 @@ MeshGroups World::make_mesh(layout::MeshSizes sizes) {
   const layout::Mesh mesh(sizes, group().size());
   // Lines of one axis are disjoint, so each rank makes its own only: one call per axis everywhere.
   const auto make_axis = [&](layout::Axis axis) {
-    return *make_group(mesh.line(axis, group().rank()), std::string(layout::to_string(axis)));
+    return make_group(mesh.line(axis, group().rank()), std::string(layout::to_string(axis)))
+        .value();
   };
   Group pipe = make_axis(layout::Axis::pipe);
   Group data = make_axis(layout::Axis::data);

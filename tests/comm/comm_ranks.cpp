@@ -90,7 +90,7 @@ std::function<Pending(Group&)> operation(const std::string& name, const Group& g
 int run_check(int, char** argv) {
   const auto world = connect(60);
   for (const std::int64_t n : {1, 5, 1000, 30'011}) {
-    check_collectives(world->group(), n * std::atoi(argv[2]));
+    check_collectives(world->group(), n * std::stoi(argv[2]));
   }
   say(world->env().rank, "ok");
   world->close();
@@ -100,7 +100,7 @@ int run_check(int, char** argv) {
 // Messages cut into pieces of so many bytes.
 int run_chunks(int, char** argv) {
   const auto mpi =
-      comm::start_mpi(read_rank_env(process_env()), {.max_message_bytes = std::atoi(argv[2])});
+      comm::start_mpi(read_rank_env(process_env()), {.max_message_bytes = std::stoi(argv[2])});
   std::vector<int> everybody(mpi->size());
   std::iota(everybody.begin(), everybody.end(), 0);
   Group group(mpi->make_backend(everybody, "chunks"));
@@ -147,9 +147,9 @@ int run_mesh(int, char**) {
 // Repeats an operation; the victim, if there is one, sends itself a signal in the middle of one.
 int run_fail(int, char** argv) {
   const std::string name = argv[2];
-  const int victim = std::atoi(argv[3]);
-  const int signal = std::atoi(argv[4]);
-  const auto world = connect(std::atof(argv[5]));
+  const int victim = std::stoi(argv[3]);
+  const int signal = std::stoi(argv[4]);
+  const auto world = connect(std::stod(argv[5]));
   Group& group = world->group();
   const auto start = operation(name, group);
   auto begin = Clock::now();
@@ -186,7 +186,7 @@ void stop_self_for(double seconds) {
 
 // Stops rank 1 in the middle of each operation, has it continued, and goes on with a new group.
 int run_stop(int, char** argv) {
-  const double timeout_s = std::atof(argv[2]);
+  const double timeout_s = std::stod(argv[2]);
   const auto mpi = comm::start_mpi(read_rank_env(process_env()),
                                    {.stall_after = std::chrono::milliseconds(500)});
   const std::vector<int> everybody = {0, 1, 2, 3};
@@ -228,6 +228,8 @@ void issue_mismatch(Group& group, const std::string& kind) {
     group.reduce_scatter(at::ones({500}), at::ones({500 * group.size()})).wait();
   } else if (kind == "dtype" && odd) {
     group.reduce_scatter(at::ones({1000}), b.to(at::kHalf)).wait();
+  } else if (kind == "root") {
+    group.broadcast(b, odd ? 2 : 0).wait();
   } else {
     group.reduce_scatter(at::ones({1000}), b, {.label = "unit 7"}).wait();
   }
@@ -237,7 +239,7 @@ void issue_mismatch(Group& group, const std::string& kind) {
 int run_mismatch(int, char**) {
   const auto world = connect(60);
   const auto begin = Clock::now();
-  for (const std::string kind : {"operation", "size", "dtype"}) {
+  for (const std::string kind : {"operation", "size", "dtype", "root"}) {
     Group group = *world->make_group({0, 1, 2, 3}, kind);
     world->group().barrier().wait();
     try {

@@ -19,6 +19,7 @@
 #include "capstan/comm/side_channel.h"
 #include "capstan/comm/watch.h"
 #include "tests/support/comm_cases.h"
+#include "tests/support/foreign_backend.h"
 
 namespace capstan::comm {
 namespace {
@@ -27,49 +28,13 @@ using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Loopback without what makes it ours.
-class ForeignBackend final : public c10d::Backend {
- public:
-  explicit ForeignBackend(c10::intrusive_ptr<c10d::Backend> inner)
-      : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
-
-  const std::string getBackendName() const override { return "foreign"; }
-  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& out, at::Tensor& in,
-                                                 const c10d::AllgatherOptions& how) override {
-    return inner_->_allgather_base(out, in, how);
-  }
-  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& out, at::Tensor& in,
-                                               std::vector<std::int64_t>& out_splits,
-                                               std::vector<std::int64_t>& in_splits,
-                                               const c10d::AllToAllOptions& how) override {
-    return inner_->alltoall_base(out, in, out_splits, in_splits, how);
-  }
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& how) override {
-    return inner_->broadcast(tensors, how);
-  }
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& how) override {
-    return inner_->barrier(how);
-  }
-  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override {
-    return inner_->send(tensors, to, tag);
-  }
-  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from,
-                                      int tag) override {
-    return inner_->recv(tensors, from, tag);
-  }
-
- private:
-  const c10::intrusive_ptr<c10d::Backend> inner_;
-};
-
 TEST(ForeignBackend, GivesTheSameBitsAsOurs) {
   for (const int size : {1, 2, 3}) {
     const auto hub = make_loopback_hub(size);
     std::vector<std::jthread> ranks;
     for (int rank = 0; rank < size; ++rank) {
       ranks.emplace_back([&, rank] {
-        Group group(c10::make_intrusive<ForeignBackend>(make_loopback(hub, rank)));
+        Group group(c10::make_intrusive<test::ForeignBackend>(make_loopback(hub, rank)));
         EXPECT_NO_THROW(check_collectives(group, 1001));
         EXPECT_NO_THROW(check_collectives(group, 20'000));
       });

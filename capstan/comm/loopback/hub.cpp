@@ -77,10 +77,12 @@ void finish_all(std::vector<Arrival>& meeting) {
 LoopbackHub::LoopbackHub(int size, LoopbackOptions options)
     : size_(size), options_(std::move(options)), issued_(size), last_issued_(size) {
   if (options_.delay) {
-    delayer_ = std::jthread([this](std::stop_token stop) { run_delayed(std::move(stop)); });
+    delayer_ = std::jthread([this](const std::stop_token& stop) { run_delayed(stop); });
   }
 }
 
+// Throws only where memory is out, which ends the program.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 LoopbackHub::~LoopbackHub() { abort("all ranks of the group are gone"); }
 
 void LoopbackHub::arrive(Arrival arrival) {
@@ -150,7 +152,7 @@ void LoopbackHub::start_locked(Meeting meeting, std::unique_lock<std::mutex>& lo
   due_changed_.notify_one();
 }
 
-void LoopbackHub::run_delayed(std::stop_token stop) {
+void LoopbackHub::run_delayed(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (due_changed_.wait(lock, stop, [this] { return !due_.empty(); })) {
     const auto at = due_.front().at;

@@ -58,7 +58,7 @@ class LoopbackHub {
   void abort_locked(std::string_view reason);
   void fail_locked(Arrival& arrival) const;
   void start_locked(Meeting meeting, std::unique_lock<std::mutex>& lock);
-  void run_delayed(std::stop_token stop);
+  void run_delayed(const std::stop_token& stop);
 
   const int size_;
   const LoopbackOptions options_;

@@ -42,9 +42,10 @@ void MpiRequests::post(MpiOp& op, Direction direction) {
     const int peer = op.group->world_ranks[transfer.peer];
     const auto count = static_cast<int>(transfer.bytes);
     MPI_Request request = MPI_REQUEST_NULL;
+    const auto send = transfer.until_received ? MPI_Issend : MPI_Isend;
     const int error =
         direction == Direction::send
-            ? MPI_Isend(transfer.memory, count, MPI_BYTE, peer, op.tag, comm_, &request)
+            ? send(transfer.memory, count, MPI_BYTE, peer, op.tag, comm_, &request)
             : MPI_Irecv(transfer.memory, count, MPI_BYTE, peer, op.tag, comm_, &request);
     if (error != MPI_SUCCESS) {
       op.damage = fmt::format("a message of {} bytes {} rank {} could not be started: {}",

@@ -77,8 +77,8 @@ MpiWorker::Start MpiWorker::start_mpi_library() {
   for (const MPI_Comm comm : {operations, notes}) {
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   }
-  requests_.emplace(operations);
-  notes_.emplace(notes);
+  requests_ = std::make_unique<MpiRequests>(operations);
+  notes_ = std::make_unique<MpiNotes>(notes);
   Start start;
   MPI_Comm_rank(operations, &start.rank);
   MPI_Comm_size(operations, &start.size);

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -79,8 +78,8 @@ class MpiWorker {
   bool finalize_ = false;
 
   // The thread's own:
-  std::optional<MpiRequests> requests_;
-  std::optional<MpiNotes> notes_;
+  std::unique_ptr<MpiRequests> requests_;
+  std::unique_ptr<MpiNotes> notes_;
   std::vector<std::unique_ptr<MpiOp>> active_;  // in the order of their issue
   MpiClock::time_point last_progress_;
   MpiClock::time_point last_watch_;

@@ -72,8 +72,12 @@ void SegmentSum::sum(int segment) {
   auto* const out =
       static_cast<std::byte*>(tensors_.mine.mutable_data_ptr()) +
       segment * segment_elems_ * static_cast<std::int64_t>(tensors_.mine.element_size());
-  sum_in_rank_order(out, tensors_.mine.scalar_type(), pieces_, tensors_.whole.scalar_type(),
-                    elems_of(segment), tensors_.accumulate);
+  sum_in_rank_order({.out = out,
+                     .out_dtype = tensors_.mine.scalar_type(),
+                     .pieces = pieces_,
+                     .piece_dtype = tensors_.whole.scalar_type(),
+                     .elems = elems_of(segment)},
+                    tensors_.accumulate);
 }
 
 }  // namespace capstan::comm

@@ -34,7 +34,7 @@ TreePlace find_tree_place(Place place, int root) {
 TransferPlan plan_all_gather(Place place, std::byte* whole, std::byte* mine,
                              std::int64_t part_bytes) {
   TransferPlan plan;
-  plan.transfers.reserve(2 * (place.size - 1));
+  plan.transfers.reserve(2 * static_cast<std::size_t>(place.size - 1));
   for (int step = 1; step < place.size; ++step) {
     const int from = (place.rank - step + place.size) % place.size;
     const int to = (place.rank + step) % place.size;
@@ -48,7 +48,7 @@ TransferPlan plan_all_gather(Place place, std::byte* whole, std::byte* mine,
 TransferPlan plan_exchange(Place place, std::byte* received, std::byte* sent,
                            std::int64_t part_bytes, bool own_part_too) {
   TransferPlan plan;
-  plan.transfers.reserve(2 * (place.size - 1));
+  plan.transfers.reserve(2 * static_cast<std::size_t>(place.size - 1));
   for (int step = 1; step < place.size; ++step) {
     const int from = (place.rank - step + place.size) % place.size;
     const int to = (place.rank + step) % place.size;
@@ -72,8 +72,14 @@ TransferPlan plan_broadcast(Place place, int root, std::byte* memory, std::int64
   for (std::int64_t stage = 0; stage < segments + hop; ++stage) {
     const auto add = [&](Direction direction, int peer, std::int64_t segment) {
       const std::int64_t begin = segment * segment_bytes;
-      plan.transfers.push_back({direction, peer, static_cast<int>(stage), memory + begin,
-                                std::min(segment_bytes, bytes - begin)});
+      // A rank that wrongly takes itself for the root waits for nobody else than those it sends to:
+      // at least one of them does not receive from it.
+      plan.transfers.push_back({.direction = direction,
+                                .peer = peer,
+                                .stage = static_cast<int>(stage),
+                                .memory = memory + begin,
+                                .bytes = std::min(segment_bytes, bytes - begin),
+                                .until_received = direction == Direction::send});
     };
     if (tree.parent >= 0 && stage < segments) {
       add(Direction::recv, tree.parent, stage);

@@ -16,7 +16,8 @@ struct Transfer {
   int stage = 0;
   std::byte* memory = nullptr;
   std::int64_t bytes = 0;
-  int segment = -1;  // a receive that waits for room: see SegmentSum
+  int segment = -1;             // a receive that waits for room: see SegmentSum
+  bool until_received = false;  // a send that is over only when the peer has begun to receive
   bool operator==(const Transfer&) const = default;
 };
 

@@ -88,7 +88,7 @@ class NcclProcess final : public Nccl {
 }  // namespace
 
 std::unique_ptr<Nccl> start_nccl(const RankEnv& env, std::chrono::milliseconds timeout) {
-  const int devices = c10::cuda::device_count();
+  const int devices = static_cast<unsigned char>(c10::cuda::device_count());
   if (env.local_rank >= devices) {
     throw ConfigError(
         {.what = fmt::format("local rank {} of {} has no GPU of its own: there are {}",
