@@ -24,8 +24,10 @@ else
 endif
 
 build = $(BUILD_PYTHON) tools/build.py --python $(BUILD_PYTHON) $(if $(CUDA),--cuda $(CUDA))
-# Everything that needs no libtorch, under the address and undefined-behaviour sanitizers.
+# Everything that needs no libtorch, under the address and undefined-behaviour sanitizers; over libtorch a part of the tests.
 build_asan = $(build) --preset asan -D CAPSTAN_TORCH=OFF -D CAPSTAN_CUDA=OFF
+build_reduced = $(build) --preset $(1) --tree build/$(1)_torch -D CAPSTAN_CUDA=OFF reduced_tests
+reduced := $(if $(filter-out matrix,$(FOLDER)),,asan tsan)
 run_tests = $(BUILD_PYTHON) tools/run_tests.py --python $(BUILD_PYTHON) --build $(TREE)
 
 .PHONY: help
@@ -60,7 +62,8 @@ test:
 	$(call prepare,build test)
 	@$(build) $(if $(FOLDER),--folder $(FOLDER))
 	@$(build_asan) $(if $(FOLDER),--folder $(FOLDER))
-	@$(run_tests) --also build/asan $(if $(FOLDER),--folder $(FOLDER))
+	@$(foreach preset,$(reduced),$(call build_reduced,$(preset)) &&) true
+	@$(run_tests) --also build/asan $(foreach preset,$(reduced),--reduced build/$(preset)_torch) $(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: bench
 bench:
@@ -84,5 +87,5 @@ format:
 .PHONY: lint
 lint:
 	$(call prepare,build)
-	@$(build) --preset debug --tree build/lint --configure-only
+	@$(build) --tree build/lint --configure-only
 	@$(BUILD_PYTHON) tools/lint.py --python $(BUILD_PYTHON) --build build/lint

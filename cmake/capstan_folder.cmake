@@ -1,6 +1,8 @@
 # One function per kind of thing we build, so that a folder's CMakeLists.txt is only its lists.
 
 set_property(GLOBAL PROPERTY CAPSTAN_TEST_LINES "")
+set_property(GLOBAL PROPERTY CAPSTAN_REDUCED_LINES "")
+add_custom_target(reduced_tests)  # what reduced.txt lists
 set_property(GLOBAL PROPERTY CAPSTAN_BENCHMARK_LINES "")
 
 function(capstan_flags target)
@@ -36,11 +38,12 @@ function(capstan_folder name)
   install(TARGETS ${target} EXPORT capstanTargets)
 endfunction()
 
-# capstan_test(NAME SOURCES a_test.cpp … [LINK target …] [HELPERS executable-target …])
+# capstan_test(NAME SOURCES a_test.cpp … [LINK target …] [HELPERS executable-target …] [REDUCED filter])
 # The GoogleTest program NAME_test. HELPERS are programs it starts; their folder is in its
-# environment as CAPSTAN_BIN (set by tools/run_tests.py).
+# environment as CAPSTAN_BIN (set by tools/run_tests.py). REDUCED names those of its tests that every
+# test run repeats under the sanitizers, libtorch included; the rest of them is for campaigns.
 function(capstan_test name)
-  cmake_parse_arguments(T "" "" "SOURCES;LINK;HELPERS" ${ARGN})
+  cmake_parse_arguments(T "" "REDUCED" "SOURCES;LINK;HELPERS" ${ARGN})
   set(target ${name}_test)
   add_executable(${target} ${T_SOURCES})
   capstan_flags(${target})
@@ -52,6 +55,10 @@ function(capstan_test name)
   endif()
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
   set_property(GLOBAL APPEND PROPERTY CAPSTAN_TEST_LINES "${folder} ${target}\n")
+  if(T_REDUCED)
+    set_property(GLOBAL APPEND PROPERTY CAPSTAN_REDUCED_LINES "${folder} ${target} ${T_REDUCED}\n")
+    add_dependencies(reduced_tests ${target})
+  endif()
 endfunction()
 
 # capstan_benchmark(NAME SOURCES … [LINK …] [RANKS n]): the program NAME_bench, run by `make bench`;
@@ -71,11 +78,15 @@ endfunction()
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 # tests.txt: one line `folder program` per GoogleTest program, for tools/run_tests.py;
+# reduced.txt: `folder program filter`, its part under the sanitizers;
 # benchmarks.txt: one line `program ranks` per benchmark.
 function(capstan_write_manifest)
   get_property(lines GLOBAL PROPERTY CAPSTAN_TEST_LINES)
   list(JOIN lines "" text)
   file(WRITE ${PROJECT_BINARY_DIR}/tests.txt "${text}")
+  get_property(lines GLOBAL PROPERTY CAPSTAN_REDUCED_LINES)
+  list(JOIN lines "" text)
+  file(WRITE ${PROJECT_BINARY_DIR}/reduced.txt "${text}")
   get_property(lines GLOBAL PROPERTY CAPSTAN_BENCHMARK_LINES)
   list(JOIN lines "" text)
   file(WRITE ${PROJECT_BINARY_DIR}/benchmarks.txt "${text}")

@@ -106,7 +106,7 @@ def main():
     if not python:
         raise BuildError(f"there is no interpreter {options.python}\n  fix: PYTHON=/path/to/python3")
     options.python = os.path.abspath(python)  # not resolved: a venv's python is a link
-    tree = Path(options.tree) if options.tree else ROOT / "build" / options.preset
+    tree = Path(options.tree).absolute() if options.tree else ROOT / "build" / options.preset
     cmake = find_cmake(options.python)
     configure(cmake, tree, options)
     if options.configure_only:

@@ -23,14 +23,19 @@ Long runs of `make campaign`, newest last; the last line that each printed.
 | date (UTC) | commit | machine | campaign | result | minutes |
 |---|---|---|---|---|---:|
 """
-# libtorch is not instrumented: the sanitizer trees are built without it.
-NO_TORCH = ["-D", "CAPSTAN_TORCH=OFF", "-D", "CAPSTAN_CUDA=OFF"]
+# The trees that `make test` also uses: what they are configured with.
+TREES = {
+    "release": ["--preset", "release"],
+    "asan": ["--preset", "asan", "-D", "CAPSTAN_TORCH=OFF", "-D", "CAPSTAN_CUDA=OFF"],
+    "asan_torch": ["--preset", "asan", "-D", "CAPSTAN_CUDA=OFF"],
+    "tsan_torch": ["--preset", "tsan", "-D", "CAPSTAN_CUDA=OFF"],
+}
 
 
 @dataclass
 class Campaign:
     what: str
-    preset: str
+    tree: str
     program: list = field(default_factory=list)   # in the build's bin/, with arguments
     tests: list = field(default_factory=list)     # or: arguments of tools/run_tests.py
 
@@ -43,16 +48,16 @@ CAMPAIGNS = {
                        tests=["--folder", "launch", "--repeat", "10"]),
     "faults": Campaign("file faults under asan and ubsan: tests of io, ten times", "asan",
                        tests=["--programs-only", "--folder", "io", "--repeat", "10"]),
-    "asan": Campaign("every test without libtorch under asan and ubsan", "asan", tests=["--programs-only"]),
-    "tsan": Campaign("every test without libtorch under tsan", "tsan", tests=["--programs-only"]),
+    "asan": Campaign("every test program under asan and ubsan", "asan_torch", tests=["--programs-only", "--timeout", "3600"]),
+    "tsan": Campaign("every test program under tsan", "tsan_torch", tests=["--programs-only", "--timeout", "3600"]),
 }
 
 
 def run_campaign(campaign, python):
     """Builds and runs one campaign; returns (exit code, last line, minutes)."""
-    tree = ROOT / "build" / campaign.preset
-    built = subprocess.run([python, str(ROOT / "tools/build.py"), "--python", python, "--preset", campaign.preset,
-                            *([] if campaign.preset == "release" else NO_TORCH)])
+    tree = ROOT / "build" / campaign.tree
+    built = subprocess.run([python, str(ROOT / "tools/build.py"), "--python", python, "--tree", str(tree),
+                            *TREES[campaign.tree]])
     if built.returncode != 0:
         return built.returncode, "did not build", 0.0
     if campaign.program:

@@ -55,19 +55,22 @@ def environment(build, python):
                PYTHONPATH=os.pathsep.join([str(build / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]))
     # Tests ask for more memory than there is, to see the error: an allocation may fail under asan as well.
     env.setdefault("ASAN_OPTIONS", "allocator_may_return_null=1")
+    env.setdefault("LSAN_OPTIONS", f"suppressions={ROOT}/tools/lsan.supp:print_suppressions=0")
+    env.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tools/tsan.supp:halt_on_error=1")
     return env
 
 
-def program_jobs(build, folder, python, out):
-    """One job per GoogleTest program of a build tree."""
+def program_jobs(build, folder, python, out, listed="tests.txt"):
+    """One job per GoogleTest program that a file of the build tree lists: `folder program [filter]`."""
     jobs = []
-    for line in (build / "tests.txt").read_text().splitlines():
-        owner, program = line.split()
+    for line in (build / listed).read_text().splitlines():
+        owner, program, *chosen = line.split()
         if folder and owner.split("/")[0] != folder:
             continue
         stem = f"{build.name}-{program}"
         results = out / f"{stem}.xml"
         command = [str(build / "bin" / program), "--gtest_color=no", f"--gtest_output=xml:{results}"]
+        command += [f"--gtest_filter={tests}" for tests in chosen]
         jobs.append(Job(f"{build.name}/{program}", command, out / f"{stem}.log", results,
                         environment(build, python)))
     return jobs
@@ -203,6 +206,7 @@ def main():
     parser.add_argument("--python", required=True, help="the interpreter that has torch and pytest")
     parser.add_argument("--build", type=Path, required=True, help="build tree for programs and pytest")
     parser.add_argument("--also", type=Path, action="append", default=[], help="tree of which only programs are run")
+    parser.add_argument("--reduced", type=Path, action="append", default=[], help="tree of which its reduced.txt is run")
     parser.add_argument("--programs-only", action="store_true", help="no pytest")
     parser.add_argument("--folder", default="", help="only the tests of this folder")
     parser.add_argument("--repeat", type=int, default=1, help="how often everything is run")
@@ -214,6 +218,8 @@ def main():
     jobs = program_jobs(build, options.folder, options.python, out)
     for tree in options.also:
         jobs += program_jobs(tree.resolve(), options.folder, options.python, out)
+    for tree in options.reduced:
+        jobs += program_jobs(tree.resolve(), options.folder, options.python, out, "reduced.txt")
     if not options.programs_only:
         jobs += pytest_jobs(build, options.folder, options.python, out)
     outcomes = []

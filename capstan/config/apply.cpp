@@ -163,7 +163,6 @@ profile::Options to_profile(const Table& table) {
   options.memory_breakdown = table.flag("memory_breakdown");
   options.throughput = table.flag("timers.throughput.enabled");
   options.throughput_synchronized = table.flag("timers.throughput.synchronized");
-  options.dump_state = table.flag("dump_state");
   options.comms = {.enabled = table.flag("comms_logger.enabled"),
                    .all_ops = table.flag("comms_logger.prof_all"),
                    .ops = table.texts("comms_logger.prof_ops"),

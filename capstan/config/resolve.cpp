@@ -8,6 +8,7 @@
 
 #include "capstan/config/apply.h"
 #include "capstan/config/batch.h"
+#include "capstan/config/explain.h"
 #include "capstan/config/rules.h"
 #include "capstan/config/walk.h"
 
@@ -82,6 +83,7 @@ Outcome check(const json::Document& document, const Context& context) {
   resolved.world_size = static_cast<int>(batch.ranks.value.value_or(1));
   resolved.world_size_origin = batch.ranks.origin;
   resolved.warnings = outcome.warnings;
+  if (resolved.table.flag("dump_state")) resolved.engine.profile.state_dump = explain(resolved);
   outcome.resolved = std::move(resolved);
   return outcome;
 }

@@ -101,7 +101,7 @@ at::Tensor Engine::gradient(std::string_view name) {
 }
 
 at::Tensor Engine::gradient(int param) {
-  const at::Tensor sum = shard::read_whole(sharded(), param, {shard::Column::gradient});
+  at::Tensor sum = shard::read_whole(sharded(), param, {shard::Column::gradient});
   if (!sum.defined()) return sum;
   return sum.to(at::kFloat).mul_(state_->gradient_factor());
 }

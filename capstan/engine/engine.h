@@ -150,7 +150,7 @@ class Engine {
   void set_loss_scale(double scale);                // likewise
   const precision::LossScaleState& scale_state() const;
   double gradient_factor() const;  // from the summed gradient to the averaged, unscaled one
-  int moment_index(std::string_view which) const;   // of an optimizer state; ConfigError for none
+  int moment_index(std::string_view which) const;  // of an optimizer state; ConfigError for none
 
   // Of each parameter group, from the next step on; only for an Options::optimizer.
   void set_hyper_params(const std::vector<optim::HyperParams>& groups);

@@ -45,9 +45,16 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
   build(view(options));
   make_updater(parts);
   log_->say(LogLevel::info, describe());
+  if (!options.profile.state_dump.empty()) log_->say(LogLevel::info, options.profile.state_dump);
+  if (logs_operations()) {
+    group_->observe([this](const comm::OpFacts& facts, std::chrono::nanoseconds time) {
+      log_->operation_ended(facts, time);
+    });
+  }
 }
 
 EngineState::~EngineState() {
+  if (logs_operations()) group_->observe({});
   if (sharded != nullptr) sharded->stop_updates();  // they use what goes before it
 }
 
@@ -58,8 +65,8 @@ void EngineState::join(const Parts& parts) {
     group_ = &world_->group();
   }
   Logger& logger = parts.logger != nullptr ? *parts.logger : silence_;
-  log_.emplace(logger, RunLog::Voice{group_->rank() == 0, options.log_level}, options.profile,
-               options.batch.train_samples);
+  log_ = std::make_unique<RunLog>(logger, RunLog::Voice{group_->rank() == 0, options.log_level},
+                                  options.profile, options.batch.train_samples);
 }
 
 void EngineState::build(const shard::ModelView& view) {
@@ -97,9 +104,10 @@ void EngineState::make_updater(const Parts& parts) {
   } else if (parts.optimizer) {
     updater_ = make_torch_updater(parts.optimizer, *sharded);
   } else {
-    updater_ = std::make_unique<KernelUpdater>(*options.optimizer, *sharded, *workers_);
-    base_lrs_.push_back(options.optimizer->hyper.lr);
-    for (const optim::Group& group : options.optimizer->groups) base_lrs_.push_back(group.hyper.lr);
+    const optim::Options& optimizer = options.optimizer.value();  // check() made sure
+    updater_ = std::make_unique<KernelUpdater>(optimizer, *sharded, *workers_);
+    base_lrs_.push_back(optimizer.hyper.lr);
+    for (const optim::Group& group : optimizer.groups) base_lrs_.push_back(group.hyper.lr);
   }
   if (sharded->device().is_cuda()) gate_ = std::make_unique<GradGate>(*sharded);
   if (parts.schedule) {
@@ -218,6 +226,7 @@ std::vector<double> EngineState::learning_rates() const {
   if (!schedule_.has_value()) return base_lrs_;
   std::vector<double> rates;
   const std::size_t groups = std::max<std::size_t>(1, base_lrs_.size());
+  rates.reserve(groups);
   for (std::size_t g = 0; g < groups; ++g) {
     rates.push_back(schedule_->at(schedule_steps(), static_cast<int>(g)).lr);
   }

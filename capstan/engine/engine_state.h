@@ -34,6 +34,8 @@ class EngineState {
   using ViewMaker = std::function<shard::ModelView(const Options&)>;
   EngineState(const ViewMaker& view, Options options, Parts parts);
   ~EngineState();
+  EngineState(const EngineState&) = delete;
+  EngineState& operator=(const EngineState&) = delete;
 
   void backward(const at::Tensor& loss, const BackwardOptions& how);
   StepReport step(std::optional<bool> boundary);
@@ -68,6 +70,9 @@ class EngineState {
   precision::LossScaleState loss_scale;
 
  private:
+  bool logs_operations() const {
+    return options.profile.comms.enabled && options.profile.comms.verbose;
+  }
   void join(const Parts& parts);
   void build(const shard::ModelView& view);
   void make_updater(const Parts& parts);
@@ -113,7 +118,7 @@ class EngineState {
   std::unique_ptr<GradGate> gate_;  // only where gradients are in GPU memory
   std::optional<schedule::Schedule> schedule_;
   std::vector<double> base_lrs_;  // by group
-  std::optional<RunLog> log_;
+  std::unique_ptr<RunLog> log_;
   ModelExtras extras_;
   std::int64_t optimizer_start_ = 0;  // applied steps before the optimizer's first
   std::int64_t schedule_start_ = 0;

@@ -44,7 +44,7 @@ GradNorm measure_gradients(shard::ShardedModel& model, const optim::CpuRun& run)
   const at::Tensor sent = at::empty({2}, at::kDouble);
   sent.mutable_data_ptr<double>()[0] = mine.squares;
   sent.mutable_data_ptr<double>()[1] = mine.first_bad;
-  const at::Tensor all = at::empty({2 * group.size()}, at::kDouble);
+  const at::Tensor all = at::empty({std::int64_t{2} * group.size()}, at::kDouble);
   group.all_gather(all, sent, "gradient norm").wait();
 
   GradNorm result;

@@ -75,6 +75,16 @@ void RunLog::step_ended(const Progress& progress, const std::vector<double>& lr,
   }
 }
 
+void RunLog::operation_ended(comm::OpFacts facts, std::chrono::nanoseconds time) const {
+  if (!is_wanted(options_.comms, comm::to_string(facts.kind))) return;
+  if (!options_.comms.debug) facts.label = {};
+  const std::int64_t bytes = facts.elems * static_cast<std::int64_t>(c10::elementSize(facts.dtype));
+  const double seconds = std::chrono::duration<double>(time).count();
+  say(LogLevel::info,
+      fmt::format("{}: {} in {:.3f} ms, {:.2f} GB/s", comm::to_text(facts), format_bytes(bytes),
+                  seconds * 1e3, static_cast<double>(bytes) / seconds / 1e9));
+}
+
 void RunLog::trace_surprises(std::int64_t count) {
   if (count > last_surprises_) {
     say(LogLevel::info, fmt::format("{} units were not used in the recorded order; they were "

@@ -42,6 +42,8 @@ class RunLog {
   // After an optimizer step, applied or skipped.
   void step_ended(const Progress& progress, const std::vector<double>& lr,
                   const store::Ledger& ledger, const comm::Counters& counters);
+  // After one collective, where its line is wanted.
+  void operation_ended(comm::OpFacts facts, std::chrono::nanoseconds time) const;
   // How many uses of units did not come in the recorded order, since the start.
   void trace_surprises(std::int64_t count);
 

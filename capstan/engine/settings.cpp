@@ -144,7 +144,7 @@ shard::Settings shard_settings(const Options& options, int ranks,
 
 void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Options& options,
                      comm::Group& group) {
-  for (at::Tensor buffer : buffers) {
+  for (const at::Tensor& buffer : buffers) {
     if (options.buffers.has_value() && buffer.is_floating_point()) {
       buffer.set_data(buffer.to(shard::torch_dtype(*options.buffers)));
     }

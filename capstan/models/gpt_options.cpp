@@ -27,6 +27,7 @@ constexpr std::array<NamedSize, 6> kGptSizes = {{{"gpt2-tiny", 64, 2, 2, 128},
 
 std::vector<std::string> gpt_names() {
   std::vector<std::string> names;
+  names.reserve(kGptSizes.size());
   for (const NamedSize& size : kGptSizes) names.emplace_back(size.name);
   return names;
 }

@@ -37,6 +37,7 @@ class UnitBase {
   UnitBase() = default;
   // A copy of a module is another module: it starts without an observer and keeps its own.
   UnitBase(const UnitBase&) {}
+  // NOLINTNEXTLINE(bugprone-unhandled-self-assignment): nothing is assigned
   UnitBase& operator=(const UnitBase&) { return *this; }
   virtual ~UnitBase() = default;
 

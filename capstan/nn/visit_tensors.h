@@ -60,8 +60,8 @@ void visit_tensors(std::vector<Value>& values, TensorPlaces& places) {
   }
 }
 
-template <typename Value, std::size_t kSize>
-void visit_tensors(std::array<Value, kSize>& values, TensorPlaces& places) {
+template <typename Value, std::size_t Size>
+void visit_tensors(std::array<Value, Size>& values, TensorPlaces& places) {
   for (Value& value : values) visit_if_known(value, places);
 }
 

@@ -13,7 +13,7 @@ struct CommsLoggerOptions {
   bool all_ops = true;           // false: only those in `ops`
   std::vector<std::string> ops;  // names as in the report, e.g. "all_gather"
   bool verbose = false;          // a line per operation as it happens
-  bool debug = false;            // with the place that started it
+  bool debug = false;            // with the unit or purpose that it was for
   bool operator==(const CommsLoggerOptions&) const = default;
 };
 
@@ -24,8 +24,8 @@ struct Options {
   bool memory_breakdown = false;  // memory before and after each phase
   bool throughput = true;         // the throughput part of the progress lines
   bool throughput_synchronized =
-      true;                 // wait for the device before reading the clock: exact, slower
-  bool dump_state = false;  // log every resolved option once at start
+      true;                // wait for the device before reading the clock: exact, slower
+  std::string state_dump;  // logged once at start: every resolved option; empty: nothing
   CommsLoggerOptions comms;
   bool operator==(const Options&) const = default;
 };

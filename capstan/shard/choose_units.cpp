@@ -45,6 +45,7 @@ bool is_leaf(const UnitCandidate& candidate, const Options& options) {
 void check_names(const std::vector<UnitCandidate>& candidates,
                  const std::vector<std::string>& wanted, const char* option) {
   std::vector<std::string> known;
+  known.reserve(candidates.size());
   for (const UnitCandidate& candidate : candidates) known.push_back(candidate.name);
   for (const std::string& name : wanted) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;

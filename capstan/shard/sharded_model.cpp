@@ -120,6 +120,7 @@ void ShardedModel::adopt(const ModelView& model) {
   for (std::size_t i = 0; i < plan_.units.size(); ++i) {
     const UnitSpec& spec = plan_.units[i];
     std::vector<at::Tensor> members;
+    members.reserve(spec.params.size());
     for (const int index : spec.params) members.push_back(whole_param(model, index));
     const bool keep_whole = spec.resident || settings_.policy.params != Gather::per_use;
     const bool params_on_host = settings_.host.params && !keep_whole;
@@ -205,8 +206,10 @@ void ShardedModel::finish_gradients() {
     const std::vector<int> unused = reducer_->unused_params();
     if (!unused.empty()) {
       std::vector<std::string> names;
-      for (const int index : unused)
+      names.reserve(unused.size());
+      for (const int index : unused) {
         names.push_back(plan_.params[static_cast<std::size_t>(index)].name);
+      }
       throw ConfigError(
           {.what = fmt::format("{} trainable parameters got no gradient: {}", names.size(),
                                fmt::join(names, ", ")),

@@ -42,8 +42,9 @@ void Unit::make_shard() {
     return;
   }
   const at::Tensor part = storage_.range(mine);
+  const auto bytes = static_cast<std::int64_t>(part.nbytes());
   store::Pool& home = shard_on_host() ? *role_.shard_home : *pool_;
-  shard_ = tensor_over(home.take(part.nbytes(), store::MemoryKind::parameters), part.numel(),
+  shard_ = tensor_over(home.take(bytes, store::MemoryKind::parameters), part.numel(),
                        part.options().device(home.device()));
   shard_.copy_(part);
 }

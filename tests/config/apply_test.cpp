@@ -73,6 +73,16 @@ TEST(Apply, GroupNamesMayHoldAnything) {
   EXPECT_EQ(options.groups[1].patterns, std::vector<std::string>{"y"});
 }
 
+TEST(Apply, WhatARunTellsAboutItself) {
+  EXPECT_EQ(engine_of("steps_per_print: 5").profile.state_dump, "");
+  const profile::Options told = engine_of(R"({"dump_state": true, "steps_per_print": 7,
+      "comms_logger": {"enabled": true, "verbose": true, "debug": true}})")
+                                    .profile;
+  EXPECT_THAT(told.state_dump, HasSubstr("steps_per_print"));
+  EXPECT_THAT(told.state_dump, HasSubstr("gradient_clipping"));
+  EXPECT_TRUE(told.comms.verbose && told.comms.debug);
+}
+
 TEST(Apply, SchedulesOfEveryKind) {
   const auto schedule = [](const std::string& type, const std::string& params) {
     return *engine_of("scheduler: {\"type\": \"" + type + "\", \"params\": {" + params + "}}")

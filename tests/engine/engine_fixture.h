@@ -56,6 +56,9 @@ struct Trained {
   std::vector<engine::StepReport> reports;  // of rank 0
 };
 
+// A few steps on one rank of `group`.
+Trained train_rank(comm::Group& group, const engine::Options& options, const Micro& micro,
+                   const Prepare& prepare = {}, int steps = 3);
 // A few steps on `world` ranks; the parameters are those of rank 0, checked equal on all.
 Trained train(int world, const engine::Options& options, const Micro& micro,
               const Prepare& prepare = {}, int steps = 3);

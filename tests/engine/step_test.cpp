@@ -264,6 +264,41 @@ TEST(LogLines, ThroughputLineIsTheOneUsersKnow) {
   });
 }
 
+TEST(LogLines, TellEveryOperationAndItsUnitWhereAsked) {
+  run_ranks(2, [](comm::Group& group) {
+    engine::Options options = fp32_options(3);
+    options.log_level = LogLevel::info;
+    options.profile.state_dump = "every option";
+    options.profile.comms = {
+        .enabled = true, .all_ops = false, .ops = {"reduce_scatter"}, .verbose = true};
+    for (const bool debug : {false, true}) {
+      options.profile.comms.debug = debug;
+      SmallModel model(kWidth, 1, kClasses);
+      Recorder log;
+      {
+        Engine engine(model, options, {.group = &group, .logger = &log});
+        plain_micro(engine, model, 1);
+        engine.step();
+      }
+      const std::size_t lines = log.lines.size();
+      group.barrier().wait();  // nobody listens any more
+      EXPECT_EQ(log.lines.size(), lines);
+      std::string all;
+      for (const auto& [level, text] : log.lines) all += text + "\n";
+      if (group.rank() != 0) {
+        EXPECT_EQ(all, "");
+        continue;
+      }
+      const std::regex line("reduce_scatter of [0-9]+ fp32" +
+                            std::string(debug ? " \\(.+\\)" : "") +
+                            ": [0-9.]+ [KMG]?i?B in [0-9.]+ ms, [0-9.]+ GB/s");
+      EXPECT_TRUE(std::regex_search(all, line)) << all;
+      EXPECT_EQ(all.find("all_gather of"), std::string::npos) << all;
+      EXPECT_NE(all.find("every option"), std::string::npos) << all;
+    }
+  });
+}
+
 TEST(OutOfMemory, EndsWithTheLedgerAndTheNextRungOfTheLadder) {
   engine::Options options = fp32_options(1);
   EXPECT_NE(engine::next_saving(options).find("activation checkpointing"), std::string::npos);
