@@ -58,7 +58,7 @@ struct Contender {
 };
 
 int run(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 9;
+  const int rounds = argc > 1 ? std::stoi(argv[1]) : 9;
   at::set_num_threads(1);
   const std::unique_ptr<comm::World> world = comm::make_world(read_rank_env(process_env()));
   comm::Group& all = world->group();

@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <string>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -19,6 +20,7 @@
 #include <fmt/core.h>
 
 #include "benchmarks/optim/memory_mix.h"
+#include "capstan/base/guard.h"
 #include "capstan/optim/cpu/kernel_table.h"
 #include "capstan/optim/cpu/split.h"
 #include "capstan/optim/update.h"
@@ -151,12 +153,18 @@ int run(int threads, std::int64_t elems, int rounds) {
   return 0;
 }
 
+int run_with(int argc, char** argv) {
+  const int threads = argc > 1 ? std::stoi(argv[1]) : 2;
+  const std::int64_t million = argc > 2 ? std::stoll(argv[2]) : 48;
+  const int rounds = argc > 3 ? std::stoi(argv[3]) : 30;
+  return run(threads, million * 1'000'000 / 128 * 128, rounds);
+}
+
+void report(const std::string& text) { fmt::print(stderr, "cpu_adam_bench: {}\n", text); }
+
 }  // namespace
 }  // namespace capstan::optim
 
 int main(int argc, char** argv) {
-  const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
-  const std::int64_t million = argc > 2 ? std::atoll(argv[2]) : 48;
-  const int rounds = argc > 3 ? std::atoi(argv[3]) : 30;
-  return capstan::optim::run(threads, million * 1'000'000 / 128 * 128, rounds);
+  return capstan::run_guarded<capstan::optim::report>(capstan::optim::run_with, argc, argv);
 }
