@@ -3,9 +3,10 @@
 
     tools/lint.py --python PYTHON --build build/lint [--fix] [PATH …]
 
-The build tree is only configured, with unity off, for its compile_commands.json. Both tools come from
-beside PYTHON, else from PATH. Results are remembered by a hash of the tool's version, the rules, the compile
-command, the source and every header of ours that it reaches.
+The build tree is only configured, for its compile_commands.json. It joins the sources of a target in one unit of
+translation, as the release build does: most of the time goes into libtorch's headers, which are then read once per
+target. Both tools come from beside PYTHON, else from PATH. Results are remembered by a hash of the tool's version, the
+rules, the compile command, the sources and every header of ours that they reach.
 """
 
 import argparse
@@ -72,22 +73,41 @@ def reachable(name, known):
     return sorted(seen)
 
 
-def cache_key(entry, version, name, known):
-    rules = [ROOT / folder / ".clang-tidy" for folder in ("", *map(str, Path(name).parents))]
+def cache_key(entry, version, names, known):
+    folders = {folder for name in names for folder in map(str, Path(name).parents)}
+    rules = [ROOT / folder / ".clang-tidy" for folder in sorted(folders)]
     parts = [version, entry.get("command", ""), *[path.read_text() for path in rules if path.exists()]]
-    parts += [f"{n} {known[n][0]}" for n in reachable(name, known)]
+    parts += [f"{n} {known[n][0]}" for name in names for n in reachable(name, known)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+def sources_of(path):
+    """The sources of ours that one unit of translation is made of."""
+    paths = [path]
+    if not path.name.endswith(".cpp"):  # made by CMake: a list of includes
+        paths = [Path(name) for name in INCLUDE.findall(path.read_text())] if path.exists() else []
+    names = [str(p.relative_to(ROOT)) for p in paths if p.is_relative_to(ROOT)]
+    return [name for name in names if name.startswith(OURS)]
+
+
 def compile_entries(build, paths):
-    entries = {}
-    for entry in json.loads((build / "compile_commands.json").read_text()):
+    commands = build / "compile_commands.json"
+    if not commands.exists():
+        raise LintError(f"there is no {commands}\n  fix: make lint, which configures the build tree first")
+    entries = []  # (compile command, names of the sources)
+    for entry in json.loads(commands.read_text()):
         path = Path(entry["directory"], entry["file"])
-        if path.suffix == ".cpp" and path.is_relative_to(ROOT):
-            name = str(path.relative_to(ROOT))
-            if name.startswith(OURS) and (not paths or name.startswith(tuple(paths))):
-                entries[name] = entry
+        names = sources_of(path) if path.suffix in (".cpp", ".cxx") else []
+        if any(not paths or name.startswith(tuple(paths)) for name in names):
+            entries.append((entry, names))
     return entries
+
+
+def copy_rules(build):
+    """Rules of a folder hold for what CMake makes of it: clang-tidy looks for them above the file that it reads."""
+    for rules in our_files(r"(^|/)\.clang-tidy$", []):
+        (build / rules).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / rules, build / rules)
 
 
 def compiler_folder(entry):
@@ -98,11 +118,11 @@ def compiler_folder(entry):
     return os.path.dirname(found)
 
 
-def tidy_one(tool, build, name, gcc):
-    # GCC's own flags in the compile command mean nothing to clang.
+def tidy_one(tool, build, file, gcc):
+    # GCC's own flags in the compile command mean nothing to clang, and its headers use what they deprecate.
     done = subprocess.run([tool, "--quiet", "-p", str(build), f"--extra-arg=--gcc-install-dir={gcc}",
-                           "--extra-arg=-Wno-unknown-warning-option",
-                           "--extra-arg=-Wno-ignored-optimization-argument", name], cwd=ROOT,
+                           "--extra-arg=-Wno-unknown-warning-option", "--extra-arg=-Wno-deprecated-declarations",
+                           "--extra-arg=-Wno-ignored-optimization-argument", file], cwd=ROOT,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     noise = re.compile(r"^\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter")
     lines = [line for line in (done.stdout + done.stderr).splitlines() if not noise.match(line)]
@@ -110,26 +130,29 @@ def tidy_one(tool, build, name, gcc):
 
 
 def check_tidy(tool, version, build, paths):
+    entries = compile_entries(build, paths)
     cache = build / "lint_cache"
     cache.mkdir(exist_ok=True)
+    copy_rules(build)
     known, todo = {}, []
-    entries = compile_entries(build, paths)
-    for name, entry in entries.items():
-        mark = cache / cache_key(entry, version, name, known)
+    for entry, names in entries:
+        mark = cache / cache_key(entry, version, names, known)
         if not mark.exists():
-            todo.append((name, mark))
-    print(f"clang-tidy: {len(entries) - len(todo)} files unchanged, {len(todo)} to check", flush=True)
-    bad, gcc = 0, compiler_folder(next(iter(entries.values()))) if entries else ""
+            todo.append((entry, names, mark))
+    print(f"clang-tidy: {len(entries) - len(todo)} targets unchanged, {len(todo)} to check", flush=True)
+    bad, gcc = 0, compiler_folder(entries[0][0]) if entries else ""
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        futures = {pool.submit(tidy_one, tool, build, name, gcc): (name, mark) for name, mark in todo}
+        futures = {pool.submit(tidy_one, tool, build, os.path.join(entry["directory"], entry["file"]), gcc): (names, mark)
+                   for entry, names, mark in todo}
         for future in concurrent.futures.as_completed(futures):
-            name, mark = futures[future]
+            names, mark = futures[future]
             code, text = future.result()
+            print(f"{'clean   ' if code == 0 else 'findings'} {' '.join(names)}", flush=True)
             if code == 0:
                 mark.touch()
             else:
                 bad += 1
-                print(f"{name}:\n{text}", flush=True)
+                print(text, flush=True)
     return bad
 
 
@@ -147,7 +170,7 @@ def main():
         return bad_format
     tidy, version = find_tool("clang-tidy", options.python)
     bad = check_tidy(tidy, version, options.build.resolve(), options.path)
-    print(f"lint: format {'not clean' if bad_format else 'clean'}, {bad} files with findings of clang-tidy")
+    print(f"lint: format {'not clean' if bad_format else 'clean'}, {bad} targets with findings of clang-tidy")
     return 1 if bad or bad_format else 0
 
 

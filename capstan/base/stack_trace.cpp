@@ -24,14 +24,12 @@ std::string demangle(const char* symbol) {
 
 std::string describe(void* call) {
   // A return address may already belong to the next function; the call itself lies before it.
-  const auto address = reinterpret_cast<std::uintptr_t>(call) - 1;
+  const char* const address = static_cast<char*>(call) - 1;
   Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(address), &info) == 0 || info.dli_fname == nullptr) {
-    return fmt::format("{:#x}", address);
-  }
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return fmt::format("{}", call);
   if (info.dli_sname != nullptr) return demangle(info.dli_sname);
   return fmt::format("{}+{:#x}", std::filesystem::path(info.dli_fname).filename().string(),
-                     address - reinterpret_cast<std::uintptr_t>(info.dli_fbase));
+                     address - static_cast<char*>(info.dli_fbase));
 }
 
 }  // namespace

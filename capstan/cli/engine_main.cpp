@@ -6,12 +6,12 @@
 #include "capstan/cli/program.h"
 
 int main(int argc, char** argv) {
-  using namespace capstan::cli;
+  namespace cli = capstan::cli;
   const auto add_commands = [](CLI::App& app, int& exit_code) {
-    add_facts_command(app, exit_code);
-    add_probe_command(app, exit_code);
-    add_train_rank_command(app, exit_code);
+    cli::add_facts_command(app, exit_code);
+    cli::add_probe_command(app, exit_code);
+    cli::add_train_rank_command(app, exit_code);
   };
-  return run_program("The part of capstan that holds libtorch; start it through `capstan`.",
-                     add_commands, argc, argv);
+  return cli::run_program("The part of capstan that holds libtorch; start it through `capstan`.",
+                          add_commands, argc, argv);
 }

@@ -21,7 +21,7 @@ std::filesystem::path engine_path() {
                        .where = "/proc/self/exe",
                        .fix = "mount /proc"});
   }
-  const std::filesystem::path cuda = self.parent_path() / "capstan-engine-cuda";
+  std::filesystem::path cuda = self.parent_path() / "capstan-engine-cuda";
   if (std::filesystem::exists(cuda, error) && !launch::this_machine().devices.empty()) return cuda;
   return self.parent_path() / "capstan-engine";
 }

@@ -144,7 +144,7 @@ std::string fix_for_unknown_flag(const std::string& flag, const CLI::App& comman
 void take_program(const std::vector<std::string>& words, const CLI::App& command,
                   launch::Program& program) {
   program.words = words;
-  if (words.empty() || !words.front().starts_with("-")) return;
+  if (words.empty() || !words.front().starts_with('-')) return;
   throw ConfigError({.what = fmt::format("capstan launch has no flag {}", words.front()),
                      .where = "capstan launch",
                      .fix = fix_for_unknown_flag(words.front(), command)});

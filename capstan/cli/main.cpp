@@ -5,15 +5,15 @@
 #include "capstan/cli/program.h"
 
 int main(int argc, char** argv) {
-  using namespace capstan::cli;
+  namespace cli = capstan::cli;
   const auto add_commands = [&](CLI::App& app, int& exit_code) {
-    add_config_command(app, exit_code);
-    add_checkpoint_command(app, exit_code);
-    add_launch_command(app, exit_code);
-    add_launch_agent_command(app, exit_code);
-    add_report_command(app, exit_code);
-    add_bench_command(app, exit_code);
-    add_train_command(app, argc, argv, exit_code);
+    cli::add_config_command(app, exit_code);
+    cli::add_checkpoint_command(app, exit_code);
+    cli::add_launch_command(app, exit_code);
+    cli::add_launch_agent_command(app, exit_code);
+    cli::add_report_command(app, exit_code);
+    cli::add_bench_command(app, exit_code);
+    cli::add_train_command(app, argc, argv, exit_code);
   };
-  return run_program("Train models that do not fit on one device.", add_commands, argc, argv);
+  return cli::run_program("Train models that do not fit on one device.", add_commands, argc, argv);
 }

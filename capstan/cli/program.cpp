@@ -14,15 +14,18 @@
 namespace capstan::cli {
 namespace {
 
-// "capstan config check": the commands that were recognised.
-std::string words_of(const CLI::App& app) {
-  const std::vector<CLI::App*> chosen = app.get_subcommands();
-  return chosen.empty() ? app.get_name() : app.get_name() + " " + words_of(*chosen.front());
-}
+struct Chosen {
+  const CLI::App* command;
+  std::string words;  // "capstan config check": the commands that were recognised
+};
 
-const CLI::App& chosen_command(const CLI::App& app) {
-  const std::vector<CLI::App*> chosen = app.get_subcommands();
-  return chosen.empty() ? app : chosen_command(*chosen.front());
+Chosen chosen_command(const CLI::App& app) {
+  Chosen chosen{&app, app.get_name()};
+  while (!chosen.command->get_subcommands().empty()) {
+    chosen.command = chosen.command->get_subcommands().front();
+    chosen.words += " " + chosen.command->get_name();
+  }
+  return chosen;
 }
 
 // Commands without a group are not for people.
@@ -59,21 +62,21 @@ void check_command_words(const CLI::App& app, const std::string& where,
   const std::string word = words.front();
   for (const CLI::App* command : commands) {
     if (!command->check_name(word)) continue;
-    return check_command_words(*command, where + " " + word, words.subspan(1));
+    return check_command_words(*command, fmt::format("{} {}", where, word), words.subspan(1));
   }
   throw ConfigError(wrong_command(app, where, word));
 }
 
 ErrorInfo explain(const CLI::ParseError& error, const CLI::App& app) {
-  const CLI::App& command = chosen_command(app);
+  const auto [command, where] = chosen_command(app);
   ErrorInfo info{.what = error.what(),
-                 .where = words_of(app),
-                 .fix = fmt::format("{} --help shows what can be given", words_of(app))};
+                 .where = where,
+                 .fix = fmt::format("{} --help shows what can be given", where)};
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return info;
-  const std::vector<std::string> extra = command.remaining();
+  const std::vector<std::string> extra = command->remaining();
   info.what = fmt::format("\"{}\" means nothing here", extra.front());
   const std::string flag = extra.front().substr(0, extra.front().find('='));
-  const std::string near = nearest_name(flag, flag_names(command));
+  const std::string near = nearest_name(flag, flag_names(*command));
   if (!near.empty()) info.fix = fmt::format("did you mean {}?", near);
   return info;
 }

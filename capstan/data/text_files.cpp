@@ -38,7 +38,7 @@ bool is_text(std::string_view bytes) {
 
 bool is_left_out(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name.starts_with(".") || name == "build";
+  return name.starts_with('.') || name == "build";
 }
 
 std::vector<fs::path> files_below(const fs::path& folder) {

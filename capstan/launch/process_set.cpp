@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -27,14 +28,16 @@ std::set<pid_t> children_of_this_process() {
   DIR* folder = opendir("/proc");
   if (folder == nullptr) return children;
   while (const dirent* entry = readdir(folder)) {
-    const pid_t pid = std::atoi(entry->d_name);
-    if (pid <= 0) continue;
-    std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+    std::ifstream stat(fmt::format("/proc/{}/stat", entry->d_name));
     std::string text;
     std::getline(stat, text);
     const std::size_t name_end = text.rfind(')');
     if (name_end == std::string::npos || name_end + 4 >= text.size()) continue;
-    if (std::atoi(text.c_str() + name_end + 4) == getpid()) children.insert(pid);
+    std::istringstream own(text);
+    std::istringstream after_state(text.substr(name_end + 4));
+    pid_t pid = 0;
+    pid_t parent = 0;
+    if (own >> pid && after_state >> parent && parent == getpid()) children.insert(pid);
   }
   closedir(folder);
   return children;

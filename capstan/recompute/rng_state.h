@@ -38,6 +38,8 @@ class RngReplay {
   explicit RngReplay(const RngState& start) : outside_(start.refreshed()) { start.restore(); }
   RngReplay(const RngReplay&) = delete;
   RngReplay& operator=(const RngReplay&) = delete;
+  // If it throws, the program ends: to go on with other numbers would be worse.
+  // NOLINTNEXTLINE(bugprone-exception-escape)
   ~RngReplay() { outside_.restore(); }
 
  private:

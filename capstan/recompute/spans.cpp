@@ -15,6 +15,7 @@ std::vector<Span> cut_into_spans(int block_count, std::optional<int> count) {
   }
   const int spans = std::min(count.value_or(block_count), block_count);
   std::vector<Span> result;
+  result.reserve(static_cast<std::size_t>(spans));
   for (int i = 0; i < spans; ++i) {
     result.push_back({block_count * i / spans, block_count * (i + 1) / spans});
   }

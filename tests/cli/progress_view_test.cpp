@@ -38,7 +38,7 @@ std::string written(const ViewOptions& options, void (*use)(ProgressView&)) {
   std::FILE* const file = std::tmpfile();
   const auto view = make_progress_view(file, options);
   use(*view);
-  std::rewind(file);
+  std::fseek(file, 0, SEEK_SET);
   std::string text(1 << 16, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), file));
   std::fclose(file);

@@ -37,18 +37,25 @@ TEST(Permutation, MixesWell) {
   EXPECT_NEAR(distance / static_cast<double>(count - 1), count / 3.0, count / 3.0 * 0.05);
 }
 
-// What all ranks take together in `steps` batches of `each` per rank.
-Samples taken(int world_size, std::int64_t samples, std::int64_t each, int steps,
-              const Options& options, std::int64_t start = 0) {
+struct Draw {
+  int world_size = 1;
+  std::int64_t samples = 0;
+  std::int64_t each = 1;  // per rank and batch
+  int steps = 1;
+  std::int64_t start = 0;
+};
+
+// What all ranks take together.
+Samples taken(const Draw& draw, const Options& options = {}) {
   std::vector<Sampler> ranks;
-  for (int rank = 0; rank < world_size; ++rank) {
-    ranks.emplace_back(samples, RankOf{rank, world_size}, options);
-    ranks.back().seek(start);
+  for (int rank = 0; rank < draw.world_size; ++rank) {
+    ranks.emplace_back(draw.samples, RankOf{rank, draw.world_size}, options);
+    ranks.back().seek(draw.start);
   }
   Samples all;
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < draw.steps; ++step) {
     for (Sampler& rank : ranks) {
-      const Samples mine = rank.next(each);
+      const Samples mine = rank.next(draw.each);
       all.insert(all.end(), mine.begin(), mine.end());
     }
   }
@@ -57,7 +64,7 @@ Samples taken(int world_size, std::int64_t samples, std::int64_t each, int steps
 
 TEST(Sampler, GivesEachSampleOncePerEpoch) {
   for (const int world_size : {1, 2, 3, 4}) {
-    Samples epoch = taken(world_size, 24, 2, 24 / (2 * world_size), {});
+    Samples epoch = taken({world_size, 24, 2, 24 / (2 * world_size)});
     std::sort(epoch.begin(), epoch.end());
     Samples expected(24);
     std::iota(expected.begin(), expected.end(), 0);
@@ -66,31 +73,31 @@ TEST(Sampler, GivesEachSampleOncePerEpoch) {
 }
 
 TEST(Sampler, OrdersSamplesAlikeForEveryWorldSize) {
-  const Samples one = taken(1, 100, 6, 8, {});
-  EXPECT_EQ(taken(2, 100, 3, 8, {}), one);
-  EXPECT_EQ(taken(3, 100, 2, 8, {}), one);
+  const Samples one = taken({1, 100, 6, 8});
+  EXPECT_EQ(taken({2, 100, 3, 8}), one);
+  EXPECT_EQ(taken({3, 100, 2, 8}), one);
 }
 
 TEST(Sampler, ShufflesBySeedAndEpoch) {
-  const Samples first = taken(1, 50, 50, 2, {.seed = 1});
-  const Samples second = taken(1, 50, 50, 2, {.seed = 2});
+  const Samples first = taken({1, 50, 50, 2}, {.seed = 1});
+  const Samples second = taken({1, 50, 50, 2}, {.seed = 2});
   EXPECT_NE(first, second);
-  EXPECT_EQ(first, taken(1, 50, 50, 2, {.seed = 1}));
+  EXPECT_EQ(first, taken({1, 50, 50, 2}, {.seed = 1}));
   EXPECT_NE(Samples(first.begin(), first.begin() + 50), Samples(first.begin() + 50, first.end()));
   EXPECT_NE(Samples(first.begin() + 50, first.end()), Samples(second.begin(), second.begin() + 50));
 }
 
 TEST(Sampler, GoesOnFromAPositionOnOtherRanks) {
-  const Samples whole = taken(1, 70, 6, 20, {});
-  const Samples before = taken(2, 70, 3, 11, {});
-  const Samples after = taken(3, 70, 2, 9, {}, /*start=*/66);
+  const Samples whole = taken({1, 70, 6, 20});
+  const Samples before = taken({2, 70, 3, 11});
+  const Samples after = taken({3, 70, 2, 9, 66});
   Samples joined = before;
   joined.insert(joined.end(), after.begin(), after.end());
   EXPECT_EQ(joined, whole);
 }
 
 TEST(Sampler, FillsTheLastBatchFromTheNextEpochOrLeavesItOut) {
-  const Samples filled = taken(1, 10, 4, 5, {});
+  const Samples filled = taken({1, 10, 4, 5});
   EXPECT_EQ(filled.size(), 20U);
   EXPECT_EQ(std::set<std::int64_t>(filled.begin(), filled.begin() + 10).size(), 10U);
   Sampler dropping(10, {}, {.drop_last = true});

@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   std::fflush(stdout);
   // With an argument, that rank fails after the sum while the others wait for it forever.
   if (argc > 1) {
-    if (std::atoi(argv[1]) == rank) _Exit(9);
+    if (std::stoi(argv[1]) == rank) _Exit(9);
     MPI_Barrier(MPI_COMM_WORLD);
   }
   MPI_Finalize();

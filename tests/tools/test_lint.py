@@ -21,7 +21,7 @@ def tree(tmp_path, monkeypatch):
 
 
 def key(name, version="19", command="g++"):
-    return lint.cache_key({"command": command}, version, name, {})
+    return lint.cache_key({"command": command}, version, [name], {})
 
 
 def test_a_source_reaches_headers_through_headers_and_beside_it(tree):
@@ -45,3 +45,8 @@ def test_a_file_is_checked_again_when_something_it_depends_on_changes(tree, name
 def test_another_version_or_compile_command_checks_again(tree):
     name = "capstan/a/a.cpp"
     assert len({key(name), key(name, version="20"), key(name, command="g++ -O2")}) == 3
+
+
+def test_a_missing_build_tree_is_explained(tree):
+    with pytest.raises(lint.LintError, match="fix: make lint"):
+        lint.check_tidy("clang-tidy", "19", tree / "nowhere", [])

@@ -47,6 +47,7 @@ int probe_loopback() {
   const auto hub = comm::make_loopback_hub(kRanks);
   std::vector<std::exception_ptr> failures(kRanks);
   std::vector<std::thread> threads;
+  threads.reserve(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
       try {

@@ -1,7 +1,6 @@
 #include "capstan/cli/train/gpu_use.h"
 
-#include <algorithm>
-#include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <vector>
 
@@ -79,12 +78,12 @@ std::unique_ptr<GpuUse> GpuUse::open(int index) {
   const std::string name = visible_device(std::getenv("CUDA_VISIBLE_DEVICES"), index);
   const std::optional<Nvml> nvml = name.empty() ? std::nullopt : load_nvml();
   if (!nvml) return nullptr;
-  const bool number =
-      std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+  unsigned number = 0;
+  const char* const end = name.data() + name.size();
+  const bool is_number = std::from_chars(name.data(), end, number).ptr == end;
   void* device = nullptr;
-  const int result = number
-                         ? nvml->by_index(static_cast<unsigned>(std::atoi(name.c_str())), &device)
-                         : nvml->by_uuid(name.c_str(), &device);
+  const int result =
+      is_number ? nvml->by_index(number, &device) : nvml->by_uuid(name.c_str(), &device);
   if (result != 0) return nullptr;
   return std::make_unique<DriverGpuUse>(*nvml, device);
 }

@@ -151,9 +151,8 @@ std::vector<double> axis_marks(double low, double high, int most) {
     }
   }
   std::vector<double> marks;
-  for (double i = std::ceil(low / step); i * step <= high + step * 1e-9; ++i) {
-    marks.push_back(i * step);
-  }
+  const double first = std::ceil(low / step) * step;
+  for (int i = 0; first + i * step <= high + step * 1e-9; ++i) marks.push_back(first + i * step);
   return marks;
 }
 

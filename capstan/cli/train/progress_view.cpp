@@ -1,7 +1,9 @@
 #include "capstan/cli/train/progress_view.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include <fmt/format.h>
@@ -84,6 +86,7 @@ class Bar final : public ProgressView {
   };
 
   void draw() {
+    if (!first_ || !last_) return;
     const std::int64_t done = last_->step - first_->step;
     std::chrono::seconds left{0};
     if (done > 0) {
@@ -140,7 +143,9 @@ std::unique_ptr<ProgressView> make_progress_view(std::FILE* out, const ViewOptio
 
 int terminal_columns(std::FILE* out) {
   if (const char* given = std::getenv("CAPSTAN_COLUMNS"); given != nullptr) {
-    return std::max(0, std::atoi(given));
+    int columns = 0;
+    std::from_chars(given, given + std::strlen(given), columns);  // nonsense: none
+    return std::max(0, columns);
   }
   winsize size{};
   if (isatty(fileno(out)) == 0) return 0;

@@ -13,7 +13,7 @@ WorkerPool::WorkerPool(int threads) {
                        .fix = "use 1 or more"});
   }
   for (int worker = 1; worker < threads; ++worker) {
-    workers_.emplace_back([this, worker](std::stop_token stop) { work(stop, worker); });
+    workers_.emplace_back([this, worker](const std::stop_token& stop) { work(stop, worker); });
   }
 }
 
@@ -43,7 +43,7 @@ void WorkerPool::run_job(Job job) {
   done_.wait(lock, [this] { return unfinished_ == 0; });
 }
 
-void WorkerPool::work(std::stop_token stop, int worker) {
+void WorkerPool::work(const std::stop_token& stop, int worker) {
   std::uint64_t seen = 0;
   std::unique_lock lock(mutex_);
   while (wake_.wait(lock, stop, [&] { return generation_ != seen; })) {

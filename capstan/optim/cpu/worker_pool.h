@@ -41,7 +41,7 @@ class WorkerPool {
   };
 
   void run_job(Job job);
-  void work(std::stop_token stop, int worker);
+  void work(const std::stop_token& stop, int worker);
   void run_share(const Job& job, int worker) const;
 
   std::mutex mutex_;  // guards all below but workers_

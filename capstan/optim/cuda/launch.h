@@ -22,7 +22,7 @@ void check_launch(const char* kernel);
 // Threads in a loop over the elements rather than one each: a step of a large unit is then one wave
 // of blocks. (Chosen: enough for 2048 threads on each of 132 processors, four times over.)
 inline unsigned blocks_for(std::int64_t items, int threads) {
-  constexpr std::int64_t kMaxBlocks = 132 * 8 * 4;
+  constexpr std::int64_t kMaxBlocks = std::int64_t{132} * 8 * 4;
   return static_cast<unsigned>(
       std::clamp<std::int64_t>((items + threads - 1) / threads, 1, kMaxBlocks));
 }

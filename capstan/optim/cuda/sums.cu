@@ -37,7 +37,8 @@ __device__ double block_squares(const void* data, std::int64_t begin, std::int64
   return join_lanes(sum);
 }
 
-__device__ double block_squares(ConstColumn column, std::int64_t begin, std::int64_t end, int lane) {
+__device__ double block_squares(ConstColumn column, std::int64_t begin, std::int64_t end,
+                                int lane) {
   switch (column.dtype) {
     case DType::bf16:
       return block_squares<DType::bf16>(column.data, begin, end, lane);
@@ -176,7 +177,9 @@ unsigned warps_grid(std::int64_t warps) {
 
 }  // namespace
 
-std::int64_t sum_block_count(std::int64_t elems) { return (elems + kSumBlockElems - 1) / kSumBlockElems; }
+std::int64_t sum_block_count(std::int64_t elems) {
+  return (elems + kSumBlockElems - 1) / kSumBlockElems;
+}
 
 void sum_squares(const SumWork& work, double* sums, const CudaRun& run) {
   if (work.piece_count == 0) return;
