@@ -34,7 +34,8 @@ std::vector<std::int64_t> Sampler::next(std::int64_t count) {
     const auto epoch = static_cast<std::uint64_t>(i / samples_);
     // A large odd stride, so that epoch 1 of one seed is not epoch 0 of the next seed.
     const std::uint64_t seed = options_.seed + epoch * 0x9e3779b97f4a7c15ULL;
-    mine.push_back(Permutation(samples_, seed)(i % samples_));
+    const std::int64_t place = i % samples_;
+    mine.push_back(options_.shuffle ? Permutation(samples_, seed)(place) : place);
   }
   position_ += all_ranks;
   return mine;

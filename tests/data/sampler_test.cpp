@@ -115,5 +115,11 @@ TEST(Sampler, RefusesWhatCannotBeSampled) {
   EXPECT_THROW(small.next(4), ConfigError);
 }
 
+TEST(Sampler, KeepsTheOrderOfTheDataWhenAskedTo) {
+  Sampler sampler(5, {.rank = 1, .world_size = 2}, {.shuffle = false});
+  EXPECT_EQ(sampler.next(2), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(sampler.next(2), (std::vector<std::int64_t>{1, 2}));
+}
+
 }  // namespace
 }  // namespace capstan::data

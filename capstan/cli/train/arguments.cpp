@@ -28,6 +28,7 @@ void add_data_options(CLI::App& command, DataArguments& data) {
       ->capture_default_str();
   command.add_option("--vocab", data.vocab, "Of a .bin file that comes without a tokenizer");
   command.add_option("--tokens", data.tokens, "Per sequence (default: the model's context)");
+  command.add_flag("--no-shuffle", data.no_shuffle, "Sequences in the order of the data");
   command.add_option("--validation", data.validation, "Share of the tokens kept for validation")
       ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str();

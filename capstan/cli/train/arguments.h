@@ -28,6 +28,7 @@ struct DataArguments {
   std::int64_t vocab = 0;    // of a .bin file without a tokenizer; 0: 2^bits
   std::int64_t tokens = 0;   // per sequence; 0: the model's context
   double validation = 0.05;  // share of the tokens that is kept for validation
+  bool no_shuffle = false;   // sequences come as they lie in the data
 };
 
 struct OutputArguments {

@@ -70,6 +70,7 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
                 {.group = &world.group(), .logger = &logger, .extras = file_names(*model)});
   data::Options sampling = resolved.data;
   sampling.seed = arguments.seed;
+  sampling.shuffle = !arguments.data.no_shuffle;
   Trainer({arguments, corpus, model, engine, stop, device, sampling, first}).run();
 }
 
