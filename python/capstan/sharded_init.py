@@ -1,9 +1,12 @@
 """Building a model whose parameters are sharded one by one as its modules are made."""
 
+import contextlib
 import functools
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from capstan import _C, params, process_group
 
@@ -17,6 +20,37 @@ def _subclasses(cls):
         yield from _subclasses(sub)
 
 
+class _WholeWhenTouched(TorchFunctionMode):
+    """An operation on sharded parameters sees them whole, and what rank 0 writes becomes everybody's.
+
+    Initialisers that run when a model is complete (as Hugging Face's do) then work as outside of the context. Those that
+    were touched last stay whole until others are, for views of them may still be written.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._held, self._holding = [], contextlib.ExitStack()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        # Of attributes only the data is a way to the values.
+        kwargs = kwargs or {}
+        is_attribute = getattr(func, "__name__", "") in ("__get__", "__set__", "__delete__")
+        if not is_attribute or func == torch.Tensor.data.__get__:
+            self._hold([a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, params.ShardedParameter)])
+        return func(*args, **kwargs)
+
+    def _hold(self, touched):
+        if not touched or all(any(p is q for q in self._held) for p in touched):
+            return
+        self.let_go()
+        self._holding.enter_context(params.gathered(touched, modifier_rank=0))
+        self._held = touched
+
+    def let_go(self):
+        self._held = []
+        self._holding.close()
+
+
 class ShardedInit:
     """In this context every module's own parameters are sharded when its constructor ends.
 
@@ -26,7 +60,7 @@ class ShardedInit:
 
     def __init__(self, group, dtype, *, apply_gathers=True, enabled=True):
         self.enabled, self.dtype, self._apply_gathers = enabled, dtype, apply_gathers
-        self._wrapped, self._building = [], []
+        self._wrapped, self._building, self._touch = [], [], _WholeWhenTouched()
         if enabled:
             self.group = process_group.core_group(group)
 
@@ -104,6 +138,7 @@ class ShardedInit:
         if self.enabled:
             if not _active:  # inside another one, that one does the work
                 self._enter()
+                self._touch.__enter__()
             _active.append(self if not _active else _active[-1])
         return self
 
@@ -111,6 +146,9 @@ class ShardedInit:
         if self.enabled:
             outer = _active.pop()
             if not _active:
+                outer._touch.__exit__(*error)
+                if not any(error):  # after an error the other ranks may be elsewhere
+                    outer._touch.let_go()
                 outer._leave()
         return False
 
@@ -128,6 +166,7 @@ def suspend():
     """Construction goes on as if no context were entered, until resume()."""
     _suspended.append(_active[-1] if _active else None)
     if _suspended[-1] is not None:
+        _suspended[-1]._touch.let_go()
         _suspended[-1]._leave()
 
 
