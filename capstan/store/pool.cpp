@@ -48,10 +48,11 @@ struct Pool::Core : std::enable_shared_from_this<Core> {
 
   static void give_back(void* context) {
     std::unique_ptr<Block> block(static_cast<Block*>(context));
-    block->ledger->add(block->kind, -block->used_bytes);
     const std::shared_ptr<Core> core = std::move(block->core);
     const std::lock_guard lock(core->mutex);
-    if (!core->closed) core->idle.emplace(block->capacity_bytes, std::move(block));
+    if (core->closed) return;  // a model that outlives its engine; the ledger may be gone as well
+    block->ledger->add(block->kind, -block->used_bytes);
+    core->idle.emplace(block->capacity_bytes, std::move(block));
   }
 
   std::unique_ptr<Block> reuse(std::int64_t bytes) {

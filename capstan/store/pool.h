@@ -18,8 +18,7 @@ namespace capstan::store {
 //          the current stream after its last use.
 class Pool {
  public:
-  // `ledger` must outlive the pool and every block taken from it. `advice`: what to do when memory
-  // is out, for the error.
+  // `ledger` must outlive the pool. `advice`: what to do when memory is out, for the error.
   Pool(c10::Device device, Ledger& ledger, std::string advice = "use a device with more memory");
   // Of the host, for copies to and from a device: page-locked where that is asked for and works.
   static std::unique_ptr<Pool> of_host(Ledger& ledger, std::string advice, bool pinned);
