@@ -107,6 +107,7 @@ std::vector<StateColumn> PieceUpdater::state_columns(shard::ShardedModel& /*mode
     }
   }
   std::vector<StateColumn> result;
+  result.reserve(columns.size());
   for (auto& [name, column] : columns) result.push_back(std::move(column));
   return result;
 }
@@ -142,7 +143,7 @@ std::unique_ptr<Updater> make_torch_updater(const OptimizerFactory& factory,
   };
   auto updater = std::make_unique<PieceUpdater>(make, model);
   if (!torch_kind(*optimizer).empty()) {
-    updater->set_state_access(access_to(std::move(optimizer), std::move(tensors)));
+    updater->set_state_access(access_to(optimizer, tensors));
   }
   return updater;
 }

@@ -1,6 +1,7 @@
 #include "capstan/shard/flat_storage.h"
 
 #include <cassert>
+#include <cstring>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -64,7 +65,13 @@ at::Tensor FlatStorage::range(layout::ElemRange elems) const {
 }
 
 void FlatStorage::zero_padding() {
-  for (at::Tensor& gap : gaps_) gap.zero_();
+  for (at::Tensor& gap : gaps_) {
+    if (gap.is_cpu()) {  // a few bytes: libtorch's way there costs more
+      std::memset(gap.mutable_data_ptr(), 0, gap.nbytes());
+    } else {
+      gap.zero_();
+    }
+  }
 }
 
 at::Tensor tensor_over(c10::DataPtr memory, std::int64_t elems, at::TensorOptions options) {

@@ -26,7 +26,7 @@ std::int64_t resident_bytes() {
 
 // A model and its engine come, train and go; returns what the engine held.
 std::int64_t train_and_forget(comm::Group& group, int stage) {
-  constexpr int kWide = 256;
+  constexpr int kWide = 128;
   SmallModel model(kWide, 4, kClasses);
   Engine engine(model, fp32_options(stage), {.group = &group});
   engine.backward(loss_of(model, make_batch(4, kWide, kClasses, 1), at::kFloat));
