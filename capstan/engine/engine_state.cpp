@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "capstan/base/error.h"
+#include "capstan/device/host_facts.h"
 #include "capstan/engine/out_of_memory.h"
 #include "capstan/engine/settings.h"
 
@@ -75,6 +76,10 @@ void EngineState::build(const shard::ModelView& view) {
   const shard::Settings settings = shard_settings(options, group_->size(), state_settings_);
   after_sum_ = averaging(options.comm, group_->size()).after_sum;
   prepare_buffers(view.buffers, options.precision, *group_);
+  if (settings.host.used()) {
+    const auto available = device::available_host_bytes();
+    if (available.has_value()) check_host_memory(plan, settings, *available);
+  }
   sharded = std::make_unique<shard::ShardedModel>(std::move(plan), view, *group_, settings);
   hooks_ = std::make_unique<shard::Hooks>(*sharded, view, options.precision.cast_inputs);
   change_no_sync(0);
@@ -244,7 +249,7 @@ int EngineState::moment_index(std::string_view which) const {
 }
 
 std::string EngineState::describe() const {
-  return describe_run(options, sharded->plan(), group_->size());
+  return describe_run(options, sharded->plan(), sharded->settings(), group_->size());
 }
 
 }  // namespace capstan::engine

@@ -8,6 +8,7 @@
 #include "capstan/engine/out_of_memory.h"
 #include "capstan/optim/update.h"
 #include "capstan/precision/policy.h"
+#include "capstan/shard/memory.h"
 #include "capstan/shard/torch_dtype.h"
 
 namespace capstan::engine {
@@ -156,16 +157,38 @@ void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Op
   }
 }
 
-std::string describe_run(const Options& options, const shard::Plan& plan, int ranks) {
+void check_host_memory(const shard::Plan& plan, const shard::Settings& settings,
+                       std::int64_t available_bytes) {
+  const store::MemoryUse need = shard::host_forecast(plan, settings);
+  if (need.total() <= available_bytes) return;
+  const double share = settings.host.optimizer_share * static_cast<double>(available_bytes) /
+                       static_cast<double>(need.total());
+  throw ConfigError(
+      {.what = fmt::format("{} of host memory are needed ({}), {} are available",
+                           format_bytes(need.total()), store::to_text(need),
+                           format_bytes(available_bytes)),
+       .where = "zero_optimization.offload_optimizer, offload_param",
+       .fix = fmt::format("use more ranks on more machines, offload less (\"ratio\": {:.2f} "
+                          "would fit), or free host memory",
+                          std::max(0.0, share - 0.01))});
+}
+
+std::string describe_run(const Options& options, const shard::Plan& plan,
+                         const shard::Settings& settings, int ranks) {
   std::int64_t elems = 0;
   for (const shard::ParamSpec& param : plan.params) elems += param.numel();
-  const shard::Policy policy = shard::policy_for(options.shard);
-  return fmt::format(
-      "stage {}: {} parameters ({} trainable) in {} units\n{}", options.shard.stage, elems,
-      plan.trainable_elems(), plan.units.size(),
-      precision::dtype_table(
-          options.precision,
-          {.data_parallel = ranks, .parameter_parallel = policy.shards_optimizer() ? ranks : 1}));
+  std::string text =
+      fmt::format("stage {}: {} parameters ({} trainable) in {} units\n{}", options.shard.stage,
+                  elems, plan.trainable_elems(), plan.units.size(),
+                  precision::dtype_table(
+                      options.precision,
+                      {.data_parallel = ranks,
+                       .parameter_parallel = settings.policy.shards_optimizer() ? ranks : 1}));
+  if (settings.host.used()) {
+    text += fmt::format("\nhost memory             {}",
+                        store::to_text(shard::host_forecast(plan, settings)));
+  }
+  return text;
 }
 
 }  // namespace capstan::engine

@@ -29,7 +29,12 @@ shard::Settings shard_settings(const Options& options, int ranks,
 void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Options& options,
                      comm::Group& group);
 
+// Throws ConfigError when the host has too little memory for what `settings` place there.
+void check_host_memory(const shard::Plan& plan, const shard::Settings& settings,
+                       std::int64_t available_bytes);
+
 // Mesh, dtypes and memory as a table.
-std::string describe_run(const Options& options, const shard::Plan& plan, int ranks);
+std::string describe_run(const Options& options, const shard::Plan& plan,
+                         const shard::Settings& settings, int ranks);
 
 }  // namespace capstan::engine

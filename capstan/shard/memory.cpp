@@ -115,4 +115,25 @@ MemoryForecast forecast(const Plan& plan, const Settings& settings) {
   return result;
 }
 
+MemoryUse host_forecast(const Plan& plan, const Settings& settings) {
+  MemoryUse use;
+  const std::vector<bool> on_host = units_on_host(plan, settings.host.optimizer_share);
+  for (std::size_t i = 0; i < plan.units.size(); ++i) {
+    const UnitSpec& unit = plan.units[i];
+    const UnitBytes bytes = bytes_of(unit, settings);
+    const bool params = settings.host.params && bytes.released;
+    if (params) {
+      use[MemoryKind::parameters] += unit.layout.shard_elems() * size_bytes(unit.dtype);
+    }
+    if (!on_host[i]) continue;
+    use[MemoryKind::gradients] += bytes.sum;
+    use[MemoryKind::optimizer] += bytes.states;
+    // A master that cannot be the parameters themselves, because those are elsewhere.
+    if (!params && settings.states.master == unit.dtype) {
+      use[MemoryKind::optimizer] += unit.layout.shard_elems() * size_bytes(unit.dtype);
+    }
+  }
+  return use;
+}
+
 }  // namespace capstan::shard

@@ -18,4 +18,8 @@ struct MemoryForecast {
 
 MemoryForecast forecast(const Plan& plan, const Settings& settings);
 
+// What one rank keeps in host memory between steps and during them, staging buffers aside, where
+// every step has one backward.
+store::MemoryUse host_forecast(const Plan& plan, const Settings& settings);
+
 }  // namespace capstan::shard

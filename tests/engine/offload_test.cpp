@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "capstan/base/error.h"
+#include "capstan/engine/settings.h"
+#include "capstan/shard/memory.h"
 #include "capstan/shard/torch_dtype.h"
 #include "tests/engine/engine_fixture.h"
 
@@ -149,6 +151,27 @@ TEST(Offload, KeepsStatesAndGradientsOnTheHost) {
       engine.step();
     });
   }
+}
+
+TEST(Offload, SaysBeforeItStartsThatTheHostHasTooLittleMemory) {
+  run_ranks(1, [](comm::Group& group) {
+    test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
+    Options options = options_of({.stage = 3});
+    options.store.optimizer.placement = Placement::host;
+    Engine engine(model, options, {.group = &group});
+    const shard::Plan& plan = engine.sharded().plan();
+    const shard::Settings& settings = engine.sharded().settings();
+    const std::int64_t need = shard::host_forecast(plan, settings).total();
+    EXPECT_EQ(need, engine.sharded().host_ledger().now().total() / 12 * 14);  // + the gradients
+    EXPECT_THAT(engine.describe(), testing::HasSubstr("host memory  "));
+    EXPECT_NO_THROW(check_host_memory(plan, settings, need));
+    try {
+      check_host_memory(plan, settings, need / 2);
+      FAIL() << "half of the memory is enough";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("\"ratio\": 0.49 would fit"));
+    }
+  });
 }
 
 TEST(Offload, ReadsAndWritesByNameAsEverywhere) {
