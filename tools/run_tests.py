@@ -212,6 +212,10 @@ def main():
     parser.add_argument("--repeat", type=int, default=1, help="how often everything is run")
     parser.add_argument("--timeout", type=int, default=900, help="seconds for one program")
     options = parser.parse_args()
+    # A shell lets what it starts in the background ignore these, and every program below would inherit that:
+    # tests that press Ctrl-C would then wait for ranks that do not hear it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     build = options.build.resolve()
     out = build / "test_results"
     out.mkdir(exist_ok=True)

@@ -70,7 +70,7 @@ class ObservedForward<Block, Result(Parameters...)> : public Block, public UnitB
  public:
   using Block::Block;
 
-  Result forward(Parameters... parameters) {
+  Result forward(Parameters... parameters) {  // NOLINT(modernize-use-override): not all are virtual
     const auto call = [this](Parameters... values) -> Result {
       return Block::forward(std::forward<Parameters>(values)...);
     };
