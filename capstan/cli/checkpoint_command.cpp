@@ -1,4 +1,4 @@
-// capstan checkpoint inspect, verify, prune.
+// capstan checkpoint inspect, verify, prune, convert.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -11,6 +11,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/folder_lock.h"
 #include "capstan/checkpoint/index.h"
@@ -27,6 +28,7 @@ struct CheckpointArguments {
   std::string tag;
   bool tensors = false;
   int keep = 0;
+  std::string into;  // the folder to write to
 };
 
 // The checkpoints that a command speaks of: one by its tag, or FOLDER itself, or all in FOLDER.
@@ -123,6 +125,29 @@ int prune_folder(const CheckpointArguments& arguments) {
   return 0;
 }
 
+// One tag of DeepSpeed's: FOLDER itself, the tag that was given, or what `latest` says.
+fs::path deepspeed_checkpoint(const CheckpointArguments& arguments) {
+  const fs::path folder = arguments.folder;
+  if (arguments.tag.empty() && checkpoint::is_deepspeed(folder)) return folder;
+  const std::string tag =
+      arguments.tag.empty() ? checkpoint::latest_tag(folder).value_or("") : arguments.tag;
+  if (!tag.empty() && checkpoint::is_deepspeed(folder / tag)) return folder / tag;
+  throw ConfigError({.what = "there is no checkpoint of DeepSpeed's",
+                     .where = (folder / tag).string(),
+                     .fix = "give the folder that DeepSpeed saved to, with --tag where there is no "
+                            "file `latest`"});
+}
+
+int convert(const CheckpointArguments& arguments) {
+  const fs::path from = deepspeed_checkpoint(arguments);
+  const checkpoint::FolderLock lock(arguments.into);
+  const checkpoint::Committed committed =
+      checkpoint::import_deepspeed(from, arguments.into, from.filename().string());
+  fmt::print("{} -> {} ({})\n", from.string(), committed.folder.string(),
+             format_bytes(committed.bytes));
+  return 0;
+}
+
 }  // namespace
 
 void add_checkpoint_command(CLI::App& app, int& exit_code) {
@@ -141,6 +166,10 @@ void add_checkpoint_command(CLI::App& app, int& exit_code) {
   inspection->add_flag("--tensors", arguments->tensors, "Every tensor by name");
   CLI::App* check = add("verify", "Read every byte and compare checksums.", verify_all);
   check->add_option("--tag", arguments->tag, "Only this one");
+  CLI::App* conversion =
+      add("convert", "Write a checkpoint of DeepSpeed's as one of ours.", convert);
+  conversion->add_option("INTO", arguments->into, "The folder to write to")->required();
+  conversion->add_option("--tag", arguments->tag, "Instead of the one that `latest` names");
   CLI::App* pruning = add("prune", "Remove all but the newest.", prune_folder);
   pruning->add_option("--keep", arguments->keep, "How many stay")
       ->required()

@@ -14,7 +14,7 @@ namespace capstan::cli {
 void add_config_command(CLI::App& app,
                         int& exit_code);  // capstan config check, explain, schema, docs
 
-// capstan checkpoint inspect, verify, prune
+// capstan checkpoint inspect, verify, convert, export, prune
 void add_checkpoint_command(CLI::App& app, int& exit_code);
 
 void add_launch_command(CLI::App& app, int& exit_code);        // capstan launch

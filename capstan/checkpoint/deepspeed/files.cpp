@@ -1,0 +1,118 @@
+#include "capstan/checkpoint/deepspeed/files.h"
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+// The number of "<prefix>zero_pp_rank_<d>_mp_rank_00_<kind>_states.pt"; nothing for other names.
+std::optional<int> rank_in(std::string_view name, std::string_view kind) {
+  const std::string_view mark = "zero_pp_rank_";
+  const std::size_t at = name.find(mark);
+  const std::string tail = fmt::format("{}_states.pt", kind);
+  if (at == std::string_view::npos || !name.ends_with(tail)) return std::nullopt;
+  int rank = 0;
+  const char* const digits = name.data() + at + mark.size();
+  if (std::from_chars(digits, name.data() + name.size(), rank).ec != std::errc{}) {
+    return std::nullopt;
+  }
+  return rank;
+}
+
+[[noreturn]] void refuse_deepspeed(const std::filesystem::path& folder, const std::string& what) {
+  throw ConfigError({.what = what,
+                     .where = folder.string(),
+                     .fix = "give the folder of one tag that DeepSpeed wrote, data-parallel, with "
+                            "all of its files"});
+}
+
+std::vector<TorchArchive> open_in_order(const std::filesystem::path& folder,
+                                        const std::map<int, std::filesystem::path>& files,
+                                        const char* kind) {
+  std::vector<TorchArchive> opened;
+  for (const auto& [rank, path] : files) {
+    if (rank != static_cast<int>(opened.size())) {
+      refuse_deepspeed(folder,
+                       fmt::format("the {} file of rank {} is missing", kind, opened.size()));
+    }
+    opened.emplace_back(path);
+  }
+  return opened;
+}
+
+}  // namespace
+
+const PyValue& required(const PyValue& in, const char* key, const std::string& where) {
+  const PyValue* const found = in.find(std::string_view(key));
+  if (found != nullptr) return *found;
+  throw IoError({.what = fmt::format("there is no '{}'", key),
+                 .where = where,
+                 .fix = "give a checkpoint of DeepSpeed 0.19"});
+}
+
+DeepSpeedFiles open_deepspeed(const std::filesystem::path& checkpoint) {
+  DeepSpeedFiles files;
+  files.folder = checkpoint;
+  std::map<int, std::filesystem::path> models;
+  std::map<int, std::filesystem::path> optims;
+  int shared_models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("layer_")) {
+      refuse_deepspeed(checkpoint, "pipeline and expert layers are not read: " + name);
+    }
+    if (name.starts_with("mp_rank_") && name.ends_with("_model_states.pt")) {
+      ++shared_models;
+      models[0] = entry.path();
+    } else if (const auto model = rank_in(name, "model")) {
+      models[*model] = entry.path();
+    } else if (const auto optim = rank_in(name, "optim")) {
+      optims[*optim] = entry.path();
+      files.bf16 = files.bf16 || name.starts_with("bf16_");
+    }
+  }
+  if (shared_models > 1) refuse_deepspeed(checkpoint, "tensor-parallel checkpoints are not read");
+  if (models.empty()) refuse_deepspeed(checkpoint, "there is no file *_model_states.pt");
+  files.models = open_in_order(checkpoint, models, "model");
+  files.optims = open_in_order(checkpoint, optims, "optimizer");
+  std::error_code missing;
+  files.universal = std::filesystem::is_directory(checkpoint / "zero", missing);
+  return files;
+}
+
+FileSpan part_of(const TorchArchive& archive, const PyTensor& tensor, std::int64_t begin,
+                 std::int64_t elems) {
+  FileSpan span = archive.span_of(tensor);
+  const std::int64_t size = size_bytes(tensor.element);
+  if (begin < 0 || (begin + elems) * size > span.bytes) {
+    throw IoError({.what = fmt::format("elements {} to {} of a tensor that has {}", begin,
+                                       begin + elems, tensor.elems()),
+                   .where = span.file.string(),
+                   .fix = "the file does not fit the others: give all files of one save"});
+  }
+  return {span.file, span.offset + begin * size, elems * size};
+}
+
+std::vector<std::vector<TensorSpec>> param_shapes(const PyValue& model) {
+  std::vector<std::vector<TensorSpec>> groups;
+  const PyValue* const shapes = model.find("param_shapes");
+  if (shapes == nullptr || shapes->kind != PyKind::list) return groups;
+  for (const PyRef& group : shapes->items) {
+    std::vector<TensorSpec>& specs = groups.emplace_back();
+    for (const auto& [name, shape] : group->dict) {
+      TensorSpec spec{.name = name->text};
+      for (const PyRef& dim : shape->items) spec.shape.push_back(dim->integer);
+      specs.push_back(std::move(spec));
+    }
+  }
+  return groups;
+}
+
+}  // namespace capstan::checkpoint

@@ -1,0 +1,387 @@
+#include "capstan/checkpoint/deepspeed/pickle_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+// Deeper or larger than any checkpoint's; a pickle that wants more is made to hurt.
+constexpr std::size_t kMaxPickleItems = 50'000'000;
+
+constexpr std::string_view kDictClass = "collections.OrderedDict";
+constexpr std::string_view kDefaultDictClass = "collections.defaultdict";
+constexpr std::string_view kSizeClass = "torch.Size";
+constexpr std::string_view kTensorClass = "torch._utils._rebuild_tensor_v2";
+constexpr std::string_view kParameterClass = "torch._utils._rebuild_parameter";
+// A tensor with attributes: (how to build it, its type, arguments, attributes).
+constexpr std::string_view kTypedTensorClass = "torch._tensor._rebuild_from_type_v2";
+
+// Everything a pickle of these files may name. Kept as data: class name, arguments, attributes.
+constexpr std::array kPlainClasses = {
+    std::string_view("deepspeed.runtime.fp16.loss_scaler.LossScaler"),
+    std::string_view("deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler"),
+    std::string_view("deepspeed.runtime.zero.config.ZeroStageEnum"),
+    std::string_view("deepspeed.utils.tensor_fragment.fragment_address"),
+    std::string_view("deepspeed.checkpoint.universal_checkpoint.SubparamShape"),
+    std::string_view("torch.device"),
+    std::string_view("torch.float16"),
+    std::string_view("torch.bfloat16"),
+    std::string_view("torch.float32"),
+    std::string_view("builtins.set"),
+    std::string_view("__builtin__.set"),
+    kDictClass,
+    kDefaultDictClass,
+    kSizeClass,
+    std::string_view("torch.Tensor"),
+    std::string_view("torch.nn.parameter.Parameter"),
+    kTensorClass,
+    kParameterClass,
+    kTypedTensorClass};
+
+constexpr std::array kStorageClasses = {
+    std::pair(std::string_view("torch.DoubleStorage"), Element::f64),
+    std::pair(std::string_view("torch.FloatStorage"), Element::f32),
+    std::pair(std::string_view("torch.HalfStorage"), Element::f16),
+    std::pair(std::string_view("torch.BFloat16Storage"), Element::bf16),
+    std::pair(std::string_view("torch.LongStorage"), Element::i64),
+    std::pair(std::string_view("torch.IntStorage"), Element::i32),
+    std::pair(std::string_view("torch.ShortStorage"), Element::i16),
+    std::pair(std::string_view("torch.CharStorage"), Element::i8),
+    std::pair(std::string_view("torch.ByteStorage"), Element::u8),
+    std::pair(std::string_view("torch.BoolStorage"), Element::boolean)};
+
+class PickleMachine {
+ public:
+  PickleMachine(std::string_view bytes, const std::string& source)
+      : bytes_(bytes), source_(source) {}
+
+  PyRef run() {
+    while (true) {
+      const auto code = static_cast<unsigned char>(take(1).front());
+      if (code == '.') break;  // STOP
+      if (!constant(code) && !container(code) && !memory(code)) make(code);
+      if (stack_.size() > kMaxPickleItems) fail("it is too large");
+    }
+    return pop();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) const {
+    throw IoError({.what = "the pickle cannot be read: " + why,
+                   .where = fmt::format("{}, byte {}", source_, at_),
+                   .fix = "give a checkpoint that DeepSpeed wrote, with client_state of numbers, "
+                          "texts, lists, dicts and tensors"});
+  }
+
+  std::string_view take(std::size_t count) {
+    if (count > bytes_.size() - at_) fail("it ends too early");
+    const std::string_view taken = bytes_.substr(at_, count);
+    at_ += count;
+    return taken;
+  }
+  template <typename Number>
+  Number number() {
+    Number value{};
+    std::memcpy(&value, take(sizeof(Number)).data(), sizeof(Number));  // little-endian, as we are
+    return value;
+  }
+  std::string line() {
+    const std::size_t end = bytes_.find('\n', at_);
+    if (end == std::string_view::npos) fail("it ends too early");
+    std::string text(take(end - at_));
+    take(1);
+    return text;
+  }
+
+  void push(PyRef value) { stack_.push_back(std::move(value)); }
+  PyRef pop() {
+    if (stack_.empty()) fail("its stack is empty");
+    PyRef value = std::move(stack_.back());
+    stack_.pop_back();
+    return value;
+  }
+  PyValue& top() {
+    if (stack_.empty() || !stack_.back()) fail("its stack is empty");
+    return *stack_.back();
+  }
+  std::vector<PyRef> pop_to_mark() {
+    if (marks_.empty() || marks_.back() > stack_.size()) fail("a mark is missing");
+    const auto from = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
+    std::vector<PyRef> items(from, stack_.end());
+    stack_.erase(from, stack_.end());
+    marks_.pop_back();
+    return items;
+  }
+  std::vector<PyRef> pop_items(std::size_t count) {
+    std::vector<PyRef> items(count);
+    for (std::size_t i = count; i-- > 0;) items[i] = pop();
+    return items;
+  }
+
+  PyRef long_integer(std::size_t bytes) {
+    if (bytes > 8) fail("an integer has more than 64 bits");
+    const std::string_view digits = take(bytes);
+    std::uint64_t value = !digits.empty() && (digits.back() & 0x80) != 0 ? ~std::uint64_t{0} : 0;
+    std::memcpy(&value, digits.data(), bytes);
+    return py_int(static_cast<std::int64_t>(value));
+  }
+
+  // Big-endian, alone among the numbers of a pickle.
+  PyRef real_number() {
+    std::uint64_t bits = 0;
+    for (const char c : take(8)) bits = bits << 8U | static_cast<unsigned char>(c);
+    return py_real(std::bit_cast<double>(bits));
+  }
+
+  bool constant(unsigned char code) {
+    switch (code) {
+      case 0x80:
+        take(1);
+        return true;  // PROTO
+      case 0x95:
+        take(8);
+        return true;  // FRAME
+      case 'N':
+        push(py_none());
+        return true;
+      case 0x88:
+        push(py_bool(true));
+        return true;
+      case 0x89:
+        push(py_bool(false));
+        return true;
+      case 'J':
+        push(py_int(number<std::int32_t>()));
+        return true;
+      case 'K':
+        push(py_int(number<std::uint8_t>()));
+        return true;
+      case 'M':
+        push(py_int(number<std::uint16_t>()));
+        return true;
+      case 0x8a:
+        push(long_integer(number<std::uint8_t>()));
+        return true;
+      case 0x8b:
+        push(long_integer(number<std::uint32_t>()));
+        return true;
+      case 'G':
+        push(real_number());
+        return true;
+      case 'X':
+        push(text(number<std::uint32_t>()));
+        return true;
+      case 0x8c:
+        push(text(number<std::uint8_t>()));
+        return true;
+      case 0x8d:
+        push(text(number<std::uint64_t>()));
+        return true;
+      default:
+        return false;
+    }
+  }
+  PyRef text(std::uint64_t bytes) { return py_text(std::string(take(bytes))); }
+
+  bool container(unsigned char code) {
+    switch (code) {
+      case '(':
+        marks_.push_back(stack_.size());
+        return true;
+      case ']':
+        push(py_list({}));
+        return true;
+      case ')':
+        push(py_tuple({}));
+        return true;
+      case '}':
+        push(py_dict({}));
+        return true;
+      case 0x8f:
+        push(py_list({}));
+        return true;  // EMPTY_SET
+      case 't':
+        push(py_tuple(pop_to_mark()));
+        return true;
+      case 0x85:
+        push(py_tuple(pop_items(1)));
+        return true;
+      case 0x86:
+        push(py_tuple(pop_items(2)));
+        return true;
+      case 0x87:
+        push(py_tuple(pop_items(3)));
+        return true;
+      case 'a':
+        append(pop_items(1));
+        return true;
+      case 'e':
+        append(pop_to_mark());
+        return true;
+      case 0x90:
+        append(pop_to_mark());
+        return true;  // ADDITEMS
+      case 's':
+        set_items(pop_items(2));
+        return true;
+      case 'u':
+        set_items(pop_to_mark());
+        return true;
+      default:
+        return false;
+    }
+  }
+  void append(std::vector<PyRef> items) {
+    if (top().kind != PyKind::list) fail("something is appended to what is no list");
+    for (PyRef& item : items) top().items.push_back(std::move(item));
+  }
+  void set_items(std::vector<PyRef> items) {
+    if (top().kind != PyKind::dict || items.size() % 2 != 0) fail("a dict is ill-formed");
+    for (std::size_t i = 0; i < items.size(); i += 2) {
+      top().dict.emplace_back(std::move(items[i]), std::move(items[i + 1]));
+    }
+  }
+
+  bool memory(unsigned char code) {
+    switch (code) {
+      case 'q':
+        remember(number<std::uint8_t>());
+        return true;
+      case 'r':
+        remember(number<std::uint32_t>());
+        return true;
+      case 0x94:
+        remember(memo_.size());
+        return true;
+      case 'h':
+        recall(number<std::uint8_t>());
+        return true;
+      case 'j':
+        recall(number<std::uint32_t>());
+        return true;
+      case '0':
+        pop();
+        return true;
+      default:
+        return false;
+    }
+  }
+  void remember(std::uint64_t index) {
+    top();
+    memo_[index] = stack_.back();
+  }
+  void recall(std::uint64_t index) {
+    const auto found = memo_.find(index);
+    if (found == memo_.end()) fail("it recalls what it never remembered");
+    push(found->second);
+  }
+
+  void make(unsigned char code) {
+    switch (code) {
+      case 'c': {
+        const std::string module = line();
+        push(class_named(module + "." + line()));
+        break;
+      }
+      case 0x93: {
+        const std::vector<PyRef> names = pop_items(2);
+        push(class_named(names[0]->text + "." + names[1]->text));
+        break;
+      }
+      case 'R':
+      case 0x81: {  // REDUCE, NEWOBJ
+        const std::vector<PyRef> parts = pop_items(2);
+        push(call(*parts[0], parts[1]->items));
+        break;
+      }
+      case 'b': {
+        const PyRef state = pop();
+        if (state->kind != PyKind::dict || top().kind == PyKind::tensor) {
+          fail("an object's state is no dict");
+        }
+        if (top().kind == PyKind::object) top().dict = state->dict;
+        break;
+      }
+      case 'Q':
+        push(storage(*pop()));
+        break;
+      default:
+        fail(fmt::format("it uses operation {:#x}", code));
+    }
+  }
+
+  PyRef class_named(const std::string& name) const {
+    const bool plain =
+        std::find(kPlainClasses.begin(), kPlainClasses.end(), name) != kPlainClasses.end();
+    const bool storage = std::any_of(kStorageClasses.begin(), kStorageClasses.end(),
+                                     [&](const auto& each) { return each.first == name; });
+    if (!plain && !storage) fail("it holds the class " + name + ", which is not read");
+    return py_object(name, {});
+  }
+
+  PyRef call(const PyValue& callee, const std::vector<PyRef>& arguments) const {
+    if (callee.kind != PyKind::object) fail("it calls what is no class");
+    if (callee.text == kDictClass || callee.text == kDefaultDictClass) return py_dict({});
+    if (callee.text == kSizeClass) {
+      return py_tuple(arguments.empty() ? std::vector<PyRef>{} : arguments[0]->items);
+    }
+    if (callee.text == kTensorClass) return tensor(arguments);
+    if (callee.text == kParameterClass && !arguments.empty()) return arguments[0];
+    if (callee.text == kTypedTensorClass && arguments.size() > 2) {
+      return call(*arguments[0], arguments[2]->items);
+    }
+    if (callee.text.ends_with(".set")) {
+      return py_list(arguments.empty() ? std::vector<PyRef>{} : arguments[0]->items);
+    }
+    return py_object(callee.text, arguments);
+  }
+
+  // A storage becomes a tensor without a shape; _rebuild_tensor_v2 gives it one.
+  PyRef storage(const PyValue& id) const {
+    if (id.items.size() < 3 || id.items[0]->text != "storage") fail("a storage is ill-formed");
+    PyTensor tensor;
+    for (const auto& [name, element] : kStorageClasses) {
+      if (id.items[1]->text == name) tensor.element = element;
+    }
+    tensor.storage = id.items[2]->text;
+    return py_tensor(std::move(tensor));
+  }
+
+  PyRef tensor(const std::vector<PyRef>& arguments) const {
+    if (arguments.size() < 4 || arguments[0]->kind != PyKind::tensor)
+      fail("a tensor is ill-formed");
+    PyTensor made = arguments[0]->tensor;
+    made.offset = arguments[1]->integer;
+    for (const PyRef& dim : arguments[2]->items) made.shape.push_back(dim->integer);
+    for (const PyRef& step : arguments[3]->items) made.stride.push_back(step->integer);
+    const auto negative = [](std::int64_t value) { return value < 0; };
+    if (made.offset < 0 || made.shape.size() != made.stride.size() ||
+        std::any_of(made.shape.begin(), made.shape.end(), negative)) {
+      fail("a tensor is ill-formed");
+    }
+    return py_tensor(std::move(made));
+  }
+
+  std::string_view bytes_;
+  const std::string& source_;
+  std::size_t at_ = 0;
+  std::vector<PyRef> stack_;
+  std::vector<std::size_t> marks_;
+  std::map<std::uint64_t, PyRef> memo_;
+};
+
+}  // namespace
+
+PyRef read_pickle(std::string_view bytes, const std::string& source) {
+  return PickleMachine(bytes, source).run();
+}
+
+}  // namespace capstan::checkpoint

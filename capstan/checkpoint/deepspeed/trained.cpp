@@ -1,0 +1,250 @@
+#include "capstan/checkpoint/deepspeed/trained.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/file_bytes.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+const char* const kOptimizerDict = "optimizer_state_dict";
+
+std::string file_of(const DeepSpeedFiles& files) { return files.folder.string(); }
+
+// Numbers of the first parameter group, under the names that we keep them by.
+void add_group_scalars(std::map<std::string, double>& scalars, const PyValue& torch_state) {
+  const PyValue* const groups = torch_state.find("param_groups");
+  if (groups == nullptr || groups->items.empty()) return;
+  const PyValue& group = *groups->items.front();
+  for (const char* const name : {"lr", "eps", "weight_decay", "momentum"}) {
+    if (const PyValue* const value = group.find(std::string_view(name))) {
+      scalars[name] = value->number();
+    }
+  }
+  if (const PyValue* const betas = group.find("betas");
+      betas != nullptr && betas->items.size() == 2) {
+    scalars["beta1"] = betas->items[0]->number();
+    scalars["beta2"] = betas->items[1]->number();
+  }
+}
+
+// The tensors of one parameter's or group's state that have an element for each of its elements.
+template <typename Each>
+void each_column(const PyValue& state, Each&& each) {
+  for (const auto& [name, value] : state.dict) {
+    if (value->kind == PyKind::tensor && name->text != "step") each(name->text, value->tensor);
+  }
+}
+
+const PyValue& group_state(const PyValue& torch_state, std::int64_t group,
+                           const std::string& where) {
+  const PyValue* const found = required(torch_state, "state", where).find(group);
+  if (found != nullptr) return *found;
+  throw IoError({.what = fmt::format("the optimizer has no state of group {}", group),
+                 .where = where,
+                 .fix = "give a checkpoint that was saved after the first step, without "
+                        "elastic_checkpoint"});
+}
+
+double first_number(const TorchArchive& archive, const PyTensor& tensor) {
+  const FileSpan span = archive.span_of(tensor);
+  const io::File file = io::File::open(span.file, {});
+  const std::string bytes = read_text(file, span.offset, size_bytes(tensor.element));
+  if (tensor.element == Element::f32) {
+    float value = 0;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+  std::int64_t value = 0;
+  std::memcpy(&value, bytes.data(), std::min(bytes.size(), sizeof value));
+  return static_cast<double>(value);
+}
+
+// One step counter stands for all; it is a number, or a tensor of one.
+void add_step(std::map<std::string, double>& scalars, const TorchArchive& archive,
+              const PyValue& state) {
+  const PyValue* const step = state.find("step");
+  if (step == nullptr || scalars.contains("step")) return;
+  scalars["step"] =
+      step->kind == PyKind::tensor ? first_number(archive, step->tensor) : step->number();
+}
+
+}  // namespace
+
+// Each rank tells which range of which parameter its part holds, and where.
+TrainedParams trained_flat(const DeepSpeedFiles& files) {
+  TrainedParams trained;
+  for (const TorchArchive& archive : files.optims) {
+    const PyValue& dict = required(archive.root(), kOptimizerDict, file_of(files));
+    const PyValue& masters = required(dict, "single_partition_of_fp32_groups", file_of(files));
+    const PyValue& torch_state = required(dict, "base_optimizer_state", file_of(files));
+    const PyValue& mappings = required(dict, "param_slice_mappings", file_of(files));
+    add_group_scalars(trained.scalars, torch_state);
+    for (std::size_t g = 0; g < masters.items.size() && g < mappings.items.size(); ++g) {
+      const PyValue& state = group_state(torch_state, static_cast<std::int64_t>(g), file_of(files));
+      add_step(trained.scalars, archive, state);
+      for (const auto& [name, address] : mappings.items[g]->dict) {
+        const std::int64_t start = required(*address, "start", file_of(files)).integer;
+        const std::int64_t elems = required(*address, "numel", file_of(files)).integer;
+        StateSpans& spans = trained.by_name[name->text];
+        spans[""].push_back(part_of(archive, masters.items[g]->tensor, start, elems));
+        each_column(state, [&](const std::string& column, const PyTensor& tensor) {
+          spans[column].push_back(part_of(archive, tensor, start, elems));
+        });
+      }
+    }
+  }
+  return trained;
+}
+
+// Every parameter is cut into equal slices, the last one filled up; a rank's slices of a sub-group
+// stand one after another.
+TrainedParams trained_sliced(const DeepSpeedFiles& files) {
+  TrainedParams trained;
+  const auto ranks = static_cast<std::int64_t>(files.optims.size());
+  const auto groups = param_shapes(files.model());
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const TorchArchive& archive = files.optims[static_cast<std::size_t>(rank)];
+    const PyValue& dict = required(archive.root(), kOptimizerDict, file_of(files));
+    const PyValue& masters = required(dict, "fp32_flat_groups", file_of(files));
+    const PyValue& torch_state = required(dict, kOptimizerDict, file_of(files));
+    add_group_scalars(trained.scalars, torch_state);
+    for (std::size_t g = 0; g < groups.size() && g < masters.items.size(); ++g) {
+      const PyValue& state = group_state(torch_state, static_cast<std::int64_t>(g), file_of(files));
+      add_step(trained.scalars, archive, state);
+      std::int64_t at = 0;
+      for (const TensorSpec& param : groups[g]) {
+        const std::int64_t slice = (param.elems() + ranks - 1) / ranks;
+        const std::int64_t mine = std::clamp(param.elems() - rank * slice, std::int64_t{0}, slice);
+        StateSpans& spans = trained.by_name[param.name];
+        spans[""].push_back(part_of(archive, masters.items[g]->tensor, at, mine));
+        each_column(state, [&](const std::string& column, const PyTensor& tensor) {
+          spans[column].push_back(part_of(archive, tensor, at, mine));
+        });
+        at += slice;
+      }
+    }
+  }
+  return trained;
+}
+
+namespace {
+
+// Stage 0 counts parameters instead of naming them: the names are those of the module in order,
+// without buffers. A shape that does not fit the next name belongs to a later one: that between is
+// frozen.
+std::vector<std::string> names_by_shape(const PyValue& model,
+                                        const std::vector<PyTensor>& tensors) {
+  std::vector<std::string> names;
+  std::set<std::string> buffers;
+  if (const PyValue* const listed = model.find("buffer_names")) {
+    for (const PyRef& name : listed->items) buffers.insert(name->text);
+  }
+  const PyValue& module = required(model, "module", "model states");
+  auto next = module.dict.begin();
+  for (const PyTensor& tensor : tensors) {
+    while (next != module.dict.end() &&
+           (buffers.contains(next->first->text) || next->second->kind != PyKind::tensor ||
+            next->second->tensor.shape != tensor.shape)) {
+      ++next;
+    }
+    if (next == module.dict.end()) {
+      throw IoError({.what = "the optimizer's parameters do not follow the order of the model's",
+                     .where = "model states",
+                     .fix = "save with zero_optimization.stage 1, whose files name parameters"});
+    }
+    names.push_back(next->first->text);
+    ++next;
+  }
+  return names;
+}
+
+}  // namespace
+
+TrainedParams trained_whole(const DeepSpeedFiles& files) {
+  TrainedParams trained;
+  const TorchArchive& archive = files.models.front();
+  const PyValue* optimizer = files.model().find("optimizer");
+  if (optimizer == nullptr || optimizer->kind != PyKind::dict) return trained;
+  const PyValue* const masters = optimizer->find("fp32_groups");
+  if (optimizer->find("fp32_groups_flat") != nullptr) {
+    throw IoError({.what = "the masters of a fused stage-0 optimizer are not read",
+                   .where = file_of(files),
+                   .fix = "save with zero_optimization.stage 1"});
+  }
+  const PyValue* const inner = optimizer->find(std::string_view(kOptimizerDict));
+  const PyValue& torch_state = inner != nullptr ? *inner : *optimizer;
+  add_group_scalars(trained.scalars, torch_state);
+  const PyValue& states = required(torch_state, "state", file_of(files));
+  std::vector<PyTensor> shapes;
+  std::vector<const PyTensor*> master_tensors;
+  if (masters != nullptr) {
+    for (const PyRef& group : masters->items) {
+      for (const PyRef& master : group->items) {
+        shapes.push_back(master->tensor);
+        master_tensors.push_back(&master->tensor);
+      }
+    }
+  } else {
+    for (const auto& [index, state] : states.dict) {
+      const PyValue* const first = state->find("exp_avg");
+      if (first != nullptr) shapes.push_back(first->tensor);
+    }
+  }
+  const std::vector<std::string> names = names_by_shape(files.model(), shapes);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    StateSpans& spans = trained.by_name[names[i]];
+    if (masters != nullptr) spans[""].push_back(archive.span_of(*master_tensors[i]));
+    const PyValue* const state = states.find(static_cast<std::int64_t>(i));
+    if (state == nullptr) continue;
+    add_step(trained.scalars, archive, *state);
+    each_column(*state, [&](const std::string& column, const PyTensor& tensor) {
+      spans[column].push_back(archive.span_of(tensor));
+    });
+  }
+  return trained;
+}
+
+// A file per parameter and state: the tensor itself, or a dict that holds it as "param".
+TrainedParams trained_universal(const DeepSpeedFiles& files) {
+  TrainedParams trained;
+  for (const std::vector<TensorSpec>& group : param_shapes(files.model())) {
+    for (const TensorSpec& param : group) {
+      const std::filesystem::path folder = files.folder / "zero" / param.name;
+      for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        const std::string name = entry.path().stem().string();
+        const TorchArchive archive(entry.path());
+        const PyValue* const inside = archive.root().find("param");
+        const PyValue& value = inside != nullptr ? *inside : archive.root();
+        if (name == "step" && value.kind == PyKind::tensor) {
+          trained.scalars["step"] = first_number(archive, value.tensor);
+        } else if (name == "step") {
+          trained.scalars["step"] = value.number();
+        } else if (value.kind == PyKind::tensor) {
+          trained.by_name[param.name][name == "fp32" ? "" : name].push_back(
+              part_of(archive, value.tensor, 0, param.elems()));
+        }
+      }
+    }
+  }
+  const std::filesystem::path path = files.folder / "zero" / "optimizer_state.pt";
+  std::error_code missing;
+  if (std::filesystem::exists(path, missing)) {
+    const TorchArchive archive(path);
+    add_group_scalars(trained.scalars, archive.root());
+    if (const PyValue* const state = archive.root().find("state")) {
+      if (const PyValue* const first = state->find(std::int64_t{0})) {
+        add_step(trained.scalars, archive, *first);
+      }
+    }
+  }
+  return trained;
+}
+
+}  // namespace capstan::checkpoint
