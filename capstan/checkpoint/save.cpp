@@ -27,6 +27,7 @@ namespace capstan::checkpoint {
 namespace {
 
 constexpr const char* kPartialMark = ".partial-";
+constexpr const char* kBegunFile = "begun";  // made last, when every other file is there
 
 // Of this process, so that engines beside us in it are left alone.
 std::string own_partial_suffix() {
@@ -180,8 +181,9 @@ Committed commit(const std::filesystem::path& partial, const SaveRequest& reques
   write_text_file(partial / kIndexFile, text, disk.calls);
   write_text_file(partial / kIndexChecksumFile,
                   checksum_text(checksum(std::as_bytes(std::span(text)))) + "\n", disk.calls);
+  std::error_code ignored;
+  std::filesystem::remove(partial / kBegunFile, ignored);
   for (int rank = 0; rank < ranks; ++rank) {
-    std::error_code ignored;
     std::filesystem::remove(part_path(partial, rank), ignored);
   }
   io::sync_folder(partial, disk.calls);
@@ -194,17 +196,26 @@ Committed commit(const std::filesystem::path& partial, const SaveRequest& reques
 
 }  // namespace
 
+std::filesystem::path partial_path(const SaveRequest& request) {
+  return request.folder / fmt::format(".{}{}", request.tag, own_partial_suffix());
+}
+
+bool save_has_begun(const std::filesystem::path& partial) {
+  std::error_code missing;
+  return std::filesystem::exists(partial / kBegunFile, missing);
+}
+
 std::filesystem::path begin_save(const SaveRequest& request, const FilePlan& plan, Disk& disk) {
   check_tag(request.tag);
   make_folder(request.folder);
   remove_dead_saves(request.folder);
-  const std::filesystem::path partial =
-      request.folder / fmt::format(".{}{}", request.tag, own_partial_suffix());
+  const std::filesystem::path partial = partial_path(request);
   try {
     std::error_code ignored;
     std::filesystem::remove_all(partial, ignored);
     make_folder(partial);
     for (const PlannedFile& file : plan.files) make_file(partial, file, disk);
+    write_text_file(partial / kBegunFile, "", disk.calls);
     io::sync_folder(partial, disk.calls);
   } catch (const Error&) {
     abandon_save(partial);

@@ -31,10 +31,15 @@ struct SaveRequest {
   std::vector<ExtraFile> extra_files;
 };
 
+// The unfinished folder that begin_save() of this process makes.
+std::filesystem::path partial_path(const SaveRequest& request);
+
 // Makes the folder of the run where it is missing, removes what dead saves left, and makes the
 // unfinished folder with all of the plan's files at their full size: a full disk shows here.
 // Returns the unfinished folder. Throws IoError or ConfigError; nothing is left then.
 std::filesystem::path begin_save(const SaveRequest& request, const FilePlan& plan, Disk& disk);
+// Whether begin_save() has done so, for ranks that were not told.
+bool save_has_begun(const std::filesystem::path& partial);
 
 struct Committed {
   std::filesystem::path folder;

@@ -1,0 +1,89 @@
+// Saves while training goes on: pieces are read from live memory by a thread of its own, and copied
+// aside only where the next update would overwrite them first.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "capstan/checkpoint/piece_writer.h"
+#include "capstan/checkpoint/save.h"
+
+namespace capstan::checkpoint {
+
+struct BackgroundJob {
+  SaveRequest request;
+  FilePlan plan;
+  std::filesystem::path partial;  // partial_path() of the rank that commits
+  std::vector<Piece> pieces;      // of this rank
+  int rank = 0;
+  int ranks = 1;
+  BufferOptions buffers;
+  std::int64_t copy_bytes = 0;           // how much may be copied aside at a time
+  std::chrono::seconds timeout{600};  // how long ranks wait for each other
+};
+
+// Rank 0 makes the unfinished folder and commits; the ranks meet through notes in that folder, so
+// that no collective is ever issued from here.
+// Owns:    the thread and what was copied aside.
+// Threads: one caller beside its own.
+class BackgroundSave {
+ public:
+  // Pieces' memory stays unchanged until release_memory() has returned.
+  explicit BackgroundSave(BackgroundJob job);
+  // Gives up what is not written yet; see wait().
+  ~BackgroundSave();
+  BackgroundSave(const BackgroundSave&) = delete;
+  BackgroundSave& operator=(const BackgroundSave&) = delete;
+
+  // Returns when no piece needs live memory any more: what is not written yet is copied aside, and
+  // where copy_bytes are used up the disk is waited for.
+  void release_memory();
+
+  bool done() const;
+  // Throws what went wrong, if it is known by now; does not wait.
+  void rethrow();
+  // Waits for the end and throws what went wrong.
+  void wait();
+
+  struct Stats {
+    std::int64_t copied_bytes = 0;
+    std::chrono::nanoseconds blocked{0};  // in release_memory()
+  };
+  Stats stats() const;
+  // On rank 0 after success.
+  const std::optional<Committed>& committed() const { return committed_; }
+
+ private:
+  void run() noexcept;
+  void write_pieces(Disk& disk);
+  bool take_piece(Piece& piece);
+  void piece_written(const Piece& piece);
+  void copy_aside(std::unique_lock<std::mutex>& lock);
+  template <typename Ready>
+  void await_peers(const char* what, Ready&& ready);
+
+  BackgroundJob job_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Piece> live_;      // not begun; written from the front, copied from the back
+  std::deque<Piece> copied_;    // aside
+  bool in_hand_ = false;        // a live piece is being written
+  std::int64_t aside_bytes_ = 0;
+  Stats stats_;
+  bool stopping_ = false;
+  bool done_ = false;
+  std::exception_ptr failure_;
+  std::optional<Committed> committed_;
+  std::thread thread_;  // last: it uses everything above
+};
+
+}  // namespace capstan::checkpoint

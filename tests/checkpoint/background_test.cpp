@@ -1,0 +1,91 @@
+#include "capstan/checkpoint/background_save.h"
+
+#include <atomic>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "capstan/checkpoint/folder.h"
+#include "tests/checkpoint/checkpoint_fixture.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+constexpr std::int64_t kRows = 20'000;
+
+// Live memory that an update overwrites: every piece reads `version` when it is filled.
+std::vector<Piece> live_pieces(const std::atomic<int>& version, int rank, int ranks,
+                               std::chrono::milliseconds slow = {}) {
+  std::vector<Piece> pieces = test_pieces(test_columns(kRows), rank, ranks, 0);
+  for (Piece& piece : pieces) {
+    piece.fill = [&version, slow](std::int64_t begin, std::span<std::byte> into) {
+      for (std::size_t i = 0; i < into.size(); ++i) {
+        into[i] = test_byte(begin + static_cast<std::int64_t>(i), version);
+      }
+      std::this_thread::sleep_for(slow);
+    };
+  }
+  return pieces;
+}
+
+BackgroundJob job_of(const std::filesystem::path& folder, std::vector<Piece> pieces, int rank,
+                     int ranks) {
+  BackgroundJob job;
+  job.request = {.folder = folder, .tag = "step1", .state = {.progress = {{"steps", 1}}}};
+  job.plan = plan_files(test_columns(kRows), std::int64_t{1} << 30);
+  job.partial = partial_path(job.request);
+  job.pieces = std::move(pieces);
+  job.rank = rank;
+  job.ranks = ranks;
+  job.buffers = {.bytes = 64 << 10};
+  job.copy_bytes = 128 << 10;
+  job.timeout = std::chrono::seconds(20);
+  return job;
+}
+
+TEST(BackgroundSave, HoldsTheValuesOfItsBeginWhateverTheUpdateDoes) {
+  for (const int slow_ms : {0, 2}) {
+    const test::TempFolder folder;
+    std::atomic<int> version = 1;
+    std::vector<std::unique_ptr<BackgroundSave>> saves;
+    for (const int rank : {0, 1}) {
+      saves.push_back(std::make_unique<BackgroundSave>(job_of(
+          folder.path(), live_pieces(version, rank, 2, std::chrono::milliseconds(slow_ms)), rank,
+          2)));
+    }
+    for (auto& save : saves) save->release_memory();
+    version = 2;  // the update
+    for (auto& save : saves) save->wait();
+    EXPECT_TRUE(holds_version(folder / "step1", 1));
+    EXPECT_EQ(newest_complete(folder.path())->tag, "step1");
+    EXPECT_EQ(saves.front()->committed()->sequence, 1);
+    EXPECT_GT(saves.front()->stats().copied_bytes + saves.back()->stats().copied_bytes, 0);
+  }
+}
+
+TEST(BackgroundSave, AnErrorShowsAtTheNextLookAndNothingIsSaved) {
+  const test::TempFolder folder;
+  const std::atomic<int> version = 1;
+  std::vector<Piece> failing = live_pieces(version, 1, 2);
+  failing.back().fill = [](std::int64_t, std::span<std::byte>) {
+    throw IoError({.what = "the memory of rank 1 is gone"});
+  };
+  BackgroundSave first(job_of(folder.path(), live_pieces(version, 0, 2), 0, 2));
+  BackgroundSave second(job_of(folder.path(), std::move(failing), 1, 2));
+  EXPECT_THAT(error_text([&] { second.wait(); }), testing::HasSubstr("rank 1 is gone"));
+  EXPECT_THAT(error_text([&] { first.wait(); }), testing::HasSubstr("the memory of rank 1 is gone"));
+  EXPECT_EQ(newest_complete(folder.path()), std::nullopt);
+}
+
+TEST(BackgroundSave, EndsWithItsOwnerWithoutWaitingForOthers) {
+  const test::TempFolder folder;
+  const std::atomic<int> version = 1;
+  const auto begin = std::chrono::steady_clock::now();
+  { BackgroundSave alone(job_of(folder.path(), live_pieces(version, 0, 2), 0, 2)); }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  EXPECT_EQ(newest_complete(folder.path()), std::nullopt);
+}
+
+}  // namespace
+}  // namespace capstan::checkpoint
