@@ -294,11 +294,14 @@ def test_files_variables_logs_and_pid(tmp_path):
 
 
 def test_starting_is_a_matter_of_milliseconds():
-    seconds = []
-    for _ in range(20):
-        started = time.monotonic()
-        subprocess.run([CAPSTAN, "launch", "-n", "1", "--no_python", "true"], env=clean_environment(), check=True,
-                       timeout=60)
-        seconds.append(time.monotonic() - started)
-    print(f"capstan launch -n 1 --no_python true: best {min(seconds) * 1e3:.1f} ms")
-    assert min(seconds) < 0.05
+    """On a busy machine a program waits for its turn; starting nothing at all waits as long."""
+    def best(*command):
+        seconds = []
+        for _ in range(20):
+            started = time.monotonic()
+            subprocess.run(command, env=clean_environment(), check=True, timeout=60)
+            seconds.append(time.monotonic() - started)
+        return min(seconds)
+    launched, alone = best(CAPSTAN, "launch", "-n", "1", "--no_python", "true"), best("true")
+    print(f"capstan launch -n 1 --no_python true: best {launched * 1e3:.1f} ms; true by itself {alone * 1e3:.1f} ms")
+    assert launched < 0.05 + 10 * alone  # idle: 50 ms, and 10 more
