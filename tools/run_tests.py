@@ -56,7 +56,7 @@ def environment(build, python):
     # Tests ask for more memory than there is, to see the error: an allocation may fail under asan as well.
     env.setdefault("ASAN_OPTIONS", "allocator_may_return_null=1")
     env.setdefault("LSAN_OPTIONS", f"suppressions={ROOT}/tools/lsan.supp:print_suppressions=0")
-    env.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tools/tsan.supp:halt_on_error=1")
+    env.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tools/tsan.supp:halt_on_error=1:allocator_may_return_null=1")
     return env
 
 
