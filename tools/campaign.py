@@ -44,6 +44,7 @@ CAMPAIGNS = {
     "fuzz": Campaign("1,000,000 mutated configurations under asan and ubsan", "asan", program=["config_fuzz", "1000000"]),
     "kills": Campaign("killed and stopped ranks: tests of comm, ten times", "release",
                       tests=["--folder", "comm", "--repeat", "10"]),
+    "checkpoint-kills": Campaign("200 kills at random moments of saves", "release", program=["checkpoint_kills", "200"]),
     "launch": Campaign("real launchers and failing ranks: tests of launch, ten times", "release",
                        tests=["--folder", "launch", "--repeat", "10"]),
     "faults": Campaign("file faults under asan and ubsan: tests of io, ten times", "asan",
