@@ -27,7 +27,7 @@ struct BackgroundJob {
   int rank = 0;
   int ranks = 1;
   BufferOptions buffers;
-  std::int64_t copy_bytes = 0;           // how much may be copied aside at a time
+  std::int64_t copy_bytes = 0;        // how much may be copied aside at a time
   std::chrono::seconds timeout{600};  // how long ranks wait for each other
 };
 
@@ -74,9 +74,9 @@ class BackgroundSave {
   BackgroundJob job_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Piece> live_;      // not begun; written from the front, copied from the back
-  std::deque<Piece> copied_;    // aside
-  bool in_hand_ = false;        // a live piece is being written
+  std::deque<Piece> live_;    // not begun; written from the front, copied from the back
+  std::deque<Piece> copied_;  // aside
+  bool in_hand_ = false;      // a live piece is being written
   std::int64_t aside_bytes_ = 0;
   Stats stats_;
   bool stopping_ = false;

@@ -50,9 +50,9 @@ TEST(BackgroundSave, HoldsTheValuesOfItsBeginWhateverTheUpdateDoes) {
     std::atomic<int> version = 1;
     std::vector<std::unique_ptr<BackgroundSave>> saves;
     for (const int rank : {0, 1}) {
-      saves.push_back(std::make_unique<BackgroundSave>(job_of(
-          folder.path(), live_pieces(version, rank, 2, std::chrono::milliseconds(slow_ms)), rank,
-          2)));
+      saves.push_back(std::make_unique<BackgroundSave>(
+          job_of(folder.path(), live_pieces(version, rank, 2, std::chrono::milliseconds(slow_ms)),
+                 rank, 2)));
     }
     for (auto& save : saves) save->release_memory();
     version = 2;  // the update
@@ -74,7 +74,8 @@ TEST(BackgroundSave, AnErrorShowsAtTheNextLookAndNothingIsSaved) {
   BackgroundSave first(job_of(folder.path(), live_pieces(version, 0, 2), 0, 2));
   BackgroundSave second(job_of(folder.path(), std::move(failing), 1, 2));
   EXPECT_THAT(error_text([&] { second.wait(); }), testing::HasSubstr("rank 1 is gone"));
-  EXPECT_THAT(error_text([&] { first.wait(); }), testing::HasSubstr("the memory of rank 1 is gone"));
+  EXPECT_THAT(error_text([&] { first.wait(); }),
+              testing::HasSubstr("the memory of rank 1 is gone"));
   EXPECT_EQ(newest_complete(folder.path()), std::nullopt);
 }
 
@@ -82,7 +83,9 @@ TEST(BackgroundSave, EndsWithItsOwnerWithoutWaitingForOthers) {
   const test::TempFolder folder;
   const std::atomic<int> version = 1;
   const auto begin = std::chrono::steady_clock::now();
-  { BackgroundSave alone(job_of(folder.path(), live_pieces(version, 0, 2), 0, 2)); }
+  {
+    BackgroundSave alone(job_of(folder.path(), live_pieces(version, 0, 2), 0, 2));
+  }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
   EXPECT_EQ(newest_complete(folder.path()), std::nullopt);
 }

@@ -18,8 +18,11 @@ std::string refusal_of(const std::string& pickle) {
 TEST(Pickle, PlainDataIsRead) {
   // {"a": [1, 2.5, None, True], "b": (-3, "x")} in protocol 2
   const std::string pickle =
-      "\x80\x02}(X\x01\x00\x00\x00""a](K\x01G\x40\x04\x00\x00\x00\x00\x00\x00N\x88""e"
-      "X\x01\x00\x00\x00""bJ\xfd\xff\xff\xffX\x01\x00\x00\x00x\x86u."s;
+      "\x80\x02}(X\x01\x00\x00\x00"
+      "a](K\x01G\x40\x04\x00\x00\x00\x00\x00\x00N\x88"
+      "e"
+      "X\x01\x00\x00\x00"
+      "bJ\xfd\xff\xff\xffX\x01\x00\x00\x00x\x86u."s;
   const PyRef value = read_pickle(pickle, "test.pt");
   ASSERT_EQ(value->kind, PyKind::dict);
   const PyValue* const list = value->find("a");
@@ -30,11 +33,16 @@ TEST(Pickle, PlainDataIsRead) {
 }
 
 TEST(Pickle, CodeIsRefusedByItsName) {
-  EXPECT_THAT(refusal_of("\x80\x02""cos\nsystem\nX\x04\x00\x00\x00true\x85R."s),
+  EXPECT_THAT(refusal_of("\x80\x02"
+                         "cos\nsystem\nX\x04\x00\x00\x00true\x85R."s),
               HasSubstr("it holds the class os.system, which is not read"));
-  EXPECT_THAT(refusal_of("\x80\x04\x8c\x08""builtins\x8c\x04""eval\x93."s),
+  EXPECT_THAT(refusal_of("\x80\x04\x8c\x08"
+                         "builtins\x8c\x04"
+                         "eval\x93."s),
               HasSubstr("builtins.eval"));
-  EXPECT_THAT(refusal_of("\x80\x02""cargparse\nNamespace\n)\x81."s), HasSubstr("argparse.Namespace"));
+  EXPECT_THAT(refusal_of("\x80\x02"
+                         "cargparse\nNamespace\n)\x81."s),
+              HasSubstr("argparse.Namespace"));
 }
 
 TEST(Pickle, DamagedOnesAreRefused) {
@@ -42,7 +50,9 @@ TEST(Pickle, DamagedOnesAreRefused) {
   EXPECT_THAT(refusal_of("\x80\x02"s), HasSubstr("ends too early"));
   EXPECT_THAT(refusal_of("\x80\x02."s), HasSubstr("stack is empty"));
   EXPECT_THAT(refusal_of("\x80\x02h\x07."s), HasSubstr("never remembered"));
-  EXPECT_THAT(refusal_of("\x80\x02K\x01K\x02""a."s), HasSubstr("no list"));
+  EXPECT_THAT(refusal_of("\x80\x02K\x01K\x02"
+                         "a."s),
+              HasSubstr("no list"));
   EXPECT_THAT(refusal_of("\x80\x02t."s), HasSubstr("mark is missing"));
   EXPECT_THAT(refusal_of("\x80\x02\xff."s), HasSubstr("operation 0xff"));
   EXPECT_THAT(refusal_of("\x80\x02X\xff\xff\xff\xff"s), HasSubstr("ends too early"));
