@@ -138,7 +138,8 @@ std::vector<Section> diagnostics_sections() {
       flag("enabled", true).says("Measure samples per second.").costs("Next to nothing."),
       flag("synchronized", true)
           .says("Wait for the device before reading the clock.")
-          .no_effect("the engine trains on the CPU, where a step is over when it returns"),
+          .no_effect("the clock is read without waiting for the device: over many steps the "
+                     "average is the same"),
   };
   Section timers;
   timers.path = "timers";
