@@ -48,7 +48,9 @@ StepReport Engine::step(std::optional<bool> boundary) { return state_->step(boun
 void Engine::clear_gradients() { state_->sharded->clear_gradients(); }
 
 void Engine::change_no_sync(int by) { state_->change_no_sync(by); }
-void Engine::allow_scaled_backward(bool allow) { state_->allow_scaled_backward(allow); }
+void Engine::expect_backward(bool allowed, bool scaled) {
+  state_->expect_backward(allowed, scaled);
+}
 void Engine::set_accumulation_steps(std::int64_t steps) {
   state_->options.batch.accumulation_steps = steps;
   state_->change_no_sync(0);

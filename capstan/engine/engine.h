@@ -143,9 +143,9 @@ class Engine {
 
   // Backwards that only accumulate on this rank, as under NoSync; +1 and -1 come in pairs.
   void change_no_sync(int by);
-  // Whether a plain loss.backward() is fine although the loss must be scaled: the caller has done
-  // so with loss_scale().
-  void allow_scaled_backward(bool allow);
+  // With fp16: whether a plain loss.backward() may come, and whether the caller has multiplied the
+  // loss by loss_scale() then. By default none may.
+  void expect_backward(bool allowed, bool scaled);
   void set_accumulation_steps(std::int64_t steps);  // from the next backward on
   void set_loss_scale(double scale);                // likewise
   const precision::LossScaleState& scale_state() const;

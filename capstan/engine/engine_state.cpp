@@ -87,16 +87,16 @@ void EngineState::build(const shard::ModelView& view) {
 
 void EngineState::change_no_sync(int by) {
   no_sync_depth_ += by;
-  const bool scales = options.precision.scales_loss() && !scaled_by_caller_;
+  const bool scales = options.precision.scales_loss() && !foreign_allowed_;
   hooks_->set_foreign_backward(
       {.sync = no_sync_depth_ == 0,
        .grad_factor = 1.0 / static_cast<double>(options.batch.accumulation_steps),
        .refusal = scales ? "call engine.backward(loss): with fp16 the loss must be scaled" : ""});
 }
 
-void EngineState::allow_scaled_backward(bool allow) {
-  scaled_by_caller_ = allow;
-  if (allow) backward_scale_ = loss_scale.scale;
+void EngineState::expect_backward(bool allowed, bool scaled) {
+  foreign_allowed_ = allowed;
+  if (allowed) backward_scale_ = scaled ? loss_scale.scale : 1;
   change_no_sync(0);
 }
 

@@ -45,7 +45,7 @@ class EngineState {
   std::optional<Loaded> load(const std::filesystem::path& folder, const LoadOptions& how);
 
   void change_no_sync(int by);
-  void allow_scaled_backward(bool allow);
+  void expect_backward(bool allowed, bool scaled);
   void close() {
     if (world_ != nullptr) world_->close();
   }
@@ -108,7 +108,7 @@ class EngineState {
   std::unique_ptr<comm::World> world_;  // only where nobody gave us a group
   comm::Group* group_ = nullptr;
   int no_sync_depth_ = 0;
-  bool scaled_by_caller_ = false;  // a foreign backward may come although the loss needs its scale
+  bool foreign_allowed_ = false;  // although the loss needs its scale
   double after_sum_ = 1;           // what is left of the division by the ranks
   double backward_scale_ = 1;      // the loss scale of this step's backwards
   shard::StateSettings state_settings_;

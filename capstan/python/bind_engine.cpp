@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "capstan/python/bind.h"
+#include "capstan/python/bind_checkpoint.h"
 #include "capstan/python/py_engine.h"
 #include "capstan/python/py_values.h"
 #include "capstan/shard/access.h"
@@ -76,8 +77,8 @@ void bind_step(py::class_<PyEngine>& type) {
           "step",
           [](PyEngine& self, std::optional<bool> boundary) { return self.engine().step(boundary); },
           py::arg("boundary"), released)
-      .def("allow_scaled_backward",
-           [](PyEngine& self, bool allow) { self.engine().allow_scaled_backward(allow); })
+      .def("expect_backward", [](PyEngine& self, bool allowed,
+                                 bool scaled) { self.engine().expect_backward(allowed, scaled); })
       .def("change_no_sync", [](PyEngine& self, int by) { self.engine().change_no_sync(by); })
       .def(
           "finish_gradients", [](PyEngine& self) { self.sharded().finish_gradients(); }, released)
@@ -187,6 +188,8 @@ void bind_engine(py::module_& module) {
       .def_readwrite("names", &PyModel::names)
       .def_readwrite("params", &PyModel::params)
       .def_readwrite("buffers", &PyModel::buffers)
+      .def_readwrite("stored_buffers", &PyModel::stored_buffers)
+      .def_readwrite("aliases", &PyModel::aliases)
       .def_readwrite("tree", &PyModel::tree)
       .def_readwrite("early", &PyModel::early);
   py::class_<PyEngine> type(module, "Engine", "The engine behind capstan.Engine.");
@@ -200,6 +203,7 @@ void bind_engine(py::module_& module) {
   bind_use(type);
   bind_step(type);
   bind_access(type);
+  bind_checkpoints(type);
 }
 
 }  // namespace capstan::python

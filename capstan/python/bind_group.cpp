@@ -1,11 +1,15 @@
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "capstan/comm/group.h"
+#include "capstan/comm/side_channel.h"
 #include "capstan/python/bind.h"
 
 namespace capstan::python {
@@ -27,7 +31,7 @@ void bind_group(py::module_& module) {
   py::class_<comm::Group, std::shared_ptr<comm::Group>>(
       module, "Group", "Ranks that talk over a backend of torch.distributed.")
       .def(py::init(&make_group), py::arg("backend"), py::arg("name") = "world",
-           py::arg("timeout_s") = 600.0)
+           py::arg("timeout_s") = 600.0, py::arg("store") = py::none())
       .def_property_readonly("rank", &comm::Group::rank)
       .def_property_readonly("size", &comm::Group::size)
       .def_property_readonly("failed", &comm::Group::failed)

@@ -46,19 +46,46 @@ optim::Options kernel_options(const PyOptimizer& optimizer, optim::Kind kind) {
   return options;
 }
 
-engine::StepFactory step_factory(const std::shared_ptr<py::object>& make_step) {
-  return [make_step](const std::vector<engine::ParamPiece>& pieces) -> engine::StepFunction {
+// Calls of checkpoints into an optimizer of Python's.
+engine::StateAccess state_access(const std::shared_ptr<py::object>& optimizer) {
+  using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
+  engine::StateAccess access;
+  access.kind = optimizer->attr("kind").cast<std::string>();
+  access.tensors = [optimizer](std::size_t piece) {
+    const py::gil_scoped_acquire gil;
+    return optimizer->attr("tensors")(piece).cast<Tensors>();
+  };
+  access.scalars = [optimizer] {
+    const py::gil_scoped_acquire gil;
+    return optimizer->attr("scalars")().cast<engine::StateAccess::Scalars>();
+  };
+  access.make = [optimizer](const std::vector<std::string>& names,
+                            const engine::StateAccess::Scalars& scalars) {
+    const py::gil_scoped_acquire gil;
+    optimizer->attr("make")(names, scalars);
+  };
+  return access;
+}
+
+std::unique_ptr<engine::Updater> python_updater(const std::shared_ptr<py::object>& make_step,
+                                                shard::ShardedModel& sharded) {
+  std::shared_ptr<py::object> optimizer;
+  const auto factory = [&](const std::vector<engine::ParamPiece>& pieces) -> engine::StepFunction {
     const py::gil_scoped_acquire gil;
     py::list list;
     for (const engine::ParamPiece& piece : pieces) {
       list.append(py::make_tuple(piece.param, piece.values, piece.whole));
     }
-    auto step = shared_object((*make_step)(list));
-    return [step](const engine::UpdateScalars&) {
+    optimizer = shared_object((*make_step)(list));
+    return [optimizer](const engine::UpdateScalars&) {
       const py::gil_scoped_acquire gil_in_step;
-      (*step)();
+      optimizer->attr("step")();
     };
   };
+  auto updater = std::make_unique<engine::PieceUpdater>(factory, sharded);
+  const py::gil_scoped_acquire gil;
+  updater->set_state_access(state_access(optimizer));
+  return updater;
 }
 
 // For a model that is only evaluated.
@@ -92,12 +119,15 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
   options.optimizer.reset();
   options.precision.cast_inputs = false;  // done once, at the root
   engine::Parts parts{.group = group_.get(), .logger = log_.get()};
+  for (const auto& [name, tensor] : model.stored_buffers) {
+    parts.extras.buffers.push_back({name, tensor});
+  }
+  parts.extras.aliases = model.aliases;
   if (!optimizer.kind.empty()) {
     options.optimizer = kernel_options(optimizer, to_kind(optimizer.kind));
   } else if (!optimizer.make_step.is_none()) {
-    const auto factory = step_factory(shared_object(optimizer.make_step));
-    parts.updater = [factory](shard::ShardedModel& sharded) {
-      return std::make_unique<engine::PieceUpdater>(factory, sharded);
+    parts.updater = [make_step = shared_object(optimizer.make_step)](shard::ShardedModel& sharded) {
+      return python_updater(make_step, sharded);
     };
   } else {
     options.precision.master = options.precision.params;  // nothing will be updated

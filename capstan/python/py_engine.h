@@ -1,6 +1,7 @@
 // An engine over a model that lives in Python: owns what the C++ engine only refers to.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,8 @@ struct PyModel {
   std::vector<std::string> names;
   std::vector<at::Tensor> params;
   std::vector<at::Tensor> buffers;
+  std::vector<std::pair<std::string, at::Tensor>> stored_buffers;  // those that checkpoints hold
+  std::map<std::string, std::string> aliases;  // second name of a tied parameter -> its first
   std::vector<Node> tree;
   std::vector<std::shared_ptr<shard::EarlyShard>> early;  // by parameter; empty: none is sharded
 };
@@ -34,7 +37,9 @@ struct PyModel {
 struct PyOptimizer {
   std::string kind;
   std::vector<std::pair<optim::HyperParams, std::vector<std::string>>> groups;  // parameter names
-  pybind11::object make_step;  // [(parameter index, tensor, is whole)] -> step()
+  // [(parameter index, tensor, is whole)] -> an object with step() and, for checkpoints, kind,
+  // tensors(piece), scalars() and make(names, scalars); see capstan/optimizers.py.
+  pybind11::object make_step;
 };
 
 // Threads: one caller at a time; needs no GIL but where a callable is called.

@@ -24,10 +24,24 @@ class ModelView:
         self.core.params = self.params
         self.core.buffers = list(module.buffers())
         self.core.tree = self._tree()
+        self.core.stored_buffers = self._stored_buffers()
+        self.core.aliases = {name: names[self.index[id(p)]]
+                             for name, p in module.named_parameters(remove_duplicate=False)
+                             if names[self.index[id(p)]] != name}
         early = [handle_of(p) for p in self.params]
         early = [h if isinstance(h, _C.EarlyShard) else None for h in early]
         if any(h is not None for h in early):
             self.core.early = early
+
+    def _stored_buffers(self):
+        found, seen = [], set()
+        for prefix, module in self.modules.items():
+            for name, buffer in module._buffers.items():
+                if buffer is None or name in module._non_persistent_buffers_set or id(buffer) in seen:
+                    continue
+                seen.add(id(buffer))
+                found.append((f"{prefix}.{name}" if prefix else name, buffer))
+        return found
 
     def _tree(self):
         place = {name: i for i, name in enumerate(self.modules)}

@@ -135,24 +135,59 @@ def core_optimizer(optimizer, view):
     if isinstance(optimizer, KernelOptimizer):
         names = [[view.names[view.index[id(p)]] for p in group["params"]] for group in optimizer.param_groups]
         return optimizer.kind, list(zip(optimizer.hyper_params(), names))
-    return lambda pieces: _piece_step(optimizer, view, pieces)
+    return lambda pieces: PieceOptimizer(optimizer, view, pieces)
 
 
-def _piece_step(optimizer, view, pieces):
-    """Puts the pieces of the master copy in the place of the model's parameters."""
-    given = {index: tensor for index, tensor, whole in pieces}
-    optimizer.capstan_pieces = {}
-    for group in optimizer.param_groups:
-        kept = []
-        for param in group["params"]:
-            piece = given.get(view.index[id(param)])
-            if piece is None:
-                continue  # frozen, or on other ranks only
-            if piece is not param:
-                piece.requires_grad_(True)
-                if param in optimizer.state:
-                    optimizer.state[piece] = optimizer.state.pop(param)
-            optimizer.capstan_pieces[view.index[id(param)]] = piece
-            kept.append(piece)
-        group["params"] = kept
-    return optimizer.step
+class PieceOptimizer:
+    """Any torch optimizer on pieces of the master copy, which take the place of the model's parameters."""
+
+    def __init__(self, optimizer, view, pieces):
+        self._optimizer = optimizer
+        self._pieces = [tensor for _, tensor, _ in pieces]
+        self.kind = f"torch.{type(optimizer).__name__.lower()}"
+        given = {index: tensor for index, tensor, _ in pieces}
+        optimizer.capstan_pieces = {}
+        for group in optimizer.param_groups:
+            group["params"] = list(filter(lambda piece: piece is not None,
+                                          (self._take(p, view.index[id(p)], given) for p in group["params"])))
+
+    def _take(self, param, index, given):
+        piece = given.get(index)
+        if piece is None:
+            return None  # frozen, or on other ranks only
+        if piece is not param:
+            piece.requires_grad_(True)
+            if param in self._optimizer.state:
+                self._optimizer.state[piece] = self._optimizer.state.pop(param)
+        self._optimizer.capstan_pieces[index] = piece
+        return piece
+
+    def step(self):
+        self._optimizer.step()
+
+    # What checkpoints ask for.
+
+    def tensors(self, piece):
+        values = self._pieces[piece]
+        state = self._optimizer.state.get(values, {})
+        return [(name, value) for name, value in state.items()
+                if isinstance(value, torch.Tensor) and value.dim() > 0 and value.numel() == values.numel()]
+
+    def scalars(self):
+        for state in self._optimizer.state.values():
+            found = {name: float(value) for name, value in state.items()
+                     if isinstance(value, (int, float)) or (isinstance(value, torch.Tensor) and value.dim() == 0)}
+            if found:
+                return found
+        return {}
+
+    def make(self, names, scalars):
+        in_groups = {id(p) for group in self._optimizer.param_groups for p in group["params"]}
+        for values in self._pieces:
+            if id(values) not in in_groups:
+                continue
+            state = self._optimizer.state[values]
+            for name in names:
+                state.setdefault(name, torch.zeros_like(values))
+            for name, value in scalars.items():  # torch's own keep the step as a tensor
+                state[name] = torch.tensor(float(value)) if name == "step" else value

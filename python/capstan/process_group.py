@@ -1,12 +1,15 @@
 """The ranks of a job: torch.distributed's group, as the C++ core takes it."""
 
 import datetime
+import itertools
 import os
 
 import torch
 import torch.distributed as dist
 
 from capstan import _C
+
+_made = itertools.count()
 
 
 def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, world_size=-1):
@@ -33,4 +36,6 @@ def core_group(process_group=None, device="cpu", timeout=None):
     group = dist.group.WORLD if process_group is None else process_group
     backend = group._get_backend(torch.device(device))
     seconds = (timeout or getattr(backend.options, "_timeout", datetime.timedelta(minutes=10))).total_seconds()
-    return _C.Group(backend, f"of {group.size()} ranks", seconds)
+    # Engines are made in the same order on all ranks, so this number names the same group everywhere.
+    name = f"{group.group_name}#{next(_made)} of {group.size()} ranks"
+    return _C.Group(backend, name, seconds, dist.distributed_c10d._get_default_store())

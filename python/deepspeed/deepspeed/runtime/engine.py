@@ -54,6 +54,7 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
         self.enable_backward_allreduce = True
         self._is_compiled = False
         self.loaded_checkpoint_tag = None
+        self.core.expect_backward(True, False)
 
     # Construction
 
@@ -110,6 +111,7 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
         if self._config.gradient_allreduce_op == "sum":  # a sum is never divided
             config.pop("prescale_gradients", None)
             config.pop("gradient_predivide_factor", None)
+        self._mark_leaves(config)
         leaves = [name for name, module in self.module.named_modules() if getattr(module, "_z3_leaf", False)]
         if leaves:
             zero = dict(config.get("zero_optimization") or {})
@@ -117,6 +119,17 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
             leaf["names"] = sorted(set(leaf.get("names", [])) | set(leaves))
             config["zero_optimization"] = {**zero, "leaf_module": leaf}
         return config
+
+    def _mark_leaves(self, config):
+        """Modules that the configuration calls leaves are marked as those are that set_z3_leaf_modules() marks."""
+        from deepspeed import utils
+        zero = config.get("zero_optimization")
+        leaf = (zero.get("leaf_module") if isinstance(zero, dict) else None) or {}
+        for key, mark in (("classes", utils.set_z3_leaf_modules),
+                          ("names", utils.set_z3_leaf_modules_by_name),
+                          ("name_suffixes", utils.set_z3_leaf_modules_by_suffix)):
+            if leaf.get(key):
+                mark(self.module, leaf[key], raise_if_not_found=False)
 
     def watch_uses(self):
         if self._use_hooks is None:
@@ -133,6 +146,9 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
     # A step
 
     def forward(self, *args, **kwargs):
+        if self.fp16_enabled() and torch.is_grad_enabled():
+            # A plain backward of this output needs scale(); one of module(...) is taken as it is.
+            self.core.expect_backward(False, False)
         if not self.torch_autocast_enabled():
             return super().forward(*args, **kwargs)
         with torch.autocast(device_type=self.device.type, dtype=self.torch_autocast_dtype()):
@@ -176,7 +192,7 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
     def scale(self, loss):
         """The loss as a plain loss.backward() needs it: times the loss scale."""
         assert isinstance(loss, torch.Tensor) and loss.numel() == 1, "loss must be a scalar tensor"
-        self.core.allow_scaled_backward(True)
+        self.core.expect_backward(True, True)
         return loss * self.core.loss_scale
 
     def is_gradient_accumulation_boundary(self):
@@ -206,7 +222,7 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
         self._send_groups()
         self._report = self.core.step(boundary)
         self._note_steps()
-        self.core.allow_scaled_backward(False)
+        self.core.expect_backward(True, False)
         if boundary:
             self._applied = self._report.applied
             self._grad_norm = self._report.grad_norm
@@ -377,11 +393,64 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
     save_fp16_model = save_16bit_model
 
     def save_checkpoint(self, save_dir, tag=None, client_state={}, save_latest=True, exclude_frozen_parameters=False):
-        raise NotAvailable("engine.save_checkpoint")
+        """Collective. The folder save_dir/<tag> holds safetensors files that any stage and world size can load."""
+        from deepspeed.runtime import checkpoint_state
+        if not save_dir:
+            raise ValueError("save_checkpoint needs a folder, got an empty name")
+        self._check_open()
+        tag = f"global_step{self.global_steps}" if tag is None else str(tag)
+        client, files = checkpoint_state.to_text(client_state, checkpoint_state.CLIENT_FILE)
+        counters = {name: getattr(self, name) for name in checkpoint_state.COUNTERS}
+        schedule, more = checkpoint_state.to_text(self._schedule_state(), checkpoint_state.SCHEDULE_FILE)
+        text = checkpoint_state.join(client, counters, self._group_state())
+        self.core.save_checkpoint(str(save_dir), {
+            "tag": tag, "client_state": text, "lr_scheduler": schedule, "save_latest": save_latest,
+            "exclude_frozen_parameters": exclude_frozen_parameters, "files": files + more})
+        return True
 
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
-        raise NotAvailable("engine.load_checkpoint")
+        """(folder, client_state), or (None, None) where there is none. Collective."""
+        from deepspeed.runtime import checkpoint_state
+        if custom_load_fn is not None:
+            raise NotAvailable("load_checkpoint(custom_load_fn=...)")
+        self._check_open()
+        loaded = self.core.load_checkpoint(str(load_dir), {
+            "tag": "" if tag is None else str(tag), "load_module_strict": load_module_strict,
+            "load_optimizer_states": load_optimizer_states, "load_lr_scheduler_states": load_lr_scheduler_states,
+            "load_module_only": load_module_only})
+        if loaded is None:
+            logger.warning(f"Unable to find a checkpoint in {load_dir}")
+            return None, None
+        folder, text, schedule, skipped = loaded
+        for line in skipped:
+            logger.warning(line)
+        client, counters, groups = checkpoint_state.split(text, folder)
+        if not load_module_only:
+            for name, value in counters.items():
+                setattr(self, name, value)
+            if load_optimizer_states:
+                self._set_group_state(groups)
+            if load_lr_scheduler_states and self.lr_scheduler is not None:
+                state = checkpoint_state.from_text(schedule, folder, checkpoint_state.SCHEDULE_FILE)
+                if state is not None:
+                    self.lr_scheduler.load_state_dict(state)
+        self.loaded_checkpoint_tag = tag
+        return folder, client
+
+    def _schedule_state(self):
+        return None if self.lr_scheduler is None else self.lr_scheduler.state_dict()
+
+    def _group_state(self):
+        """Hyper-parameters of each group that are plain values."""
+        groups = [] if self.basic_optimizer is None else self.basic_optimizer.param_groups
+        return [{key: value for key, value in group.items()
+                 if key != "params" and isinstance(value, (int, float, bool, str, list, tuple, type(None)))}
+                for group in groups]
+
+    def _set_group_state(self, groups):
+        for group, saved in zip(self.basic_optimizer.param_groups if self.basic_optimizer else [], groups):
+            group.update({key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()})
 
     def offload_states(self, include=None, device="cpu", pin_memory=True, non_blocking=False):
         from deepspeed.runtime.zero.offload_states import offload

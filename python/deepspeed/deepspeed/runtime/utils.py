@@ -133,6 +133,19 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2, mpu=None):
     return averaged
 
 
+def get_weight_norm(parameters, norm_type=2, mpu=None):
+    """The norm over all given tensors and the model-parallel group; -1 where it is not finite."""
+    tensors = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    total = torch.as_tensor(sum(t.detach().float().norm(norm_type)**norm_type for t in tensors))
+    if mpu is not None:
+        dist.all_reduce(total, group=mpu.get_model_parallel_group())
+    norm = float(total)**(1 / norm_type)
+    return norm if math.isfinite(norm) else -1
+
+
+get_grad_norm = get_flattened_grad_norm = get_weight_norm
+
+
 def get_global_norm(norm_list):
     return math.sqrt(sum(float(norm)**2 for norm in norm_list))
 

@@ -1,0 +1,12 @@
+// Saving and loading, as methods of the engine's class.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "capstan/python/py_engine.h"
+
+namespace capstan::python {
+
+void bind_checkpoints(pybind11::class_<PyEngine>& type);
+
+}  // namespace capstan::python

@@ -1,0 +1,98 @@
+"""Wrong input ends in an exception of the right class, with what, where and fix; nobody hangs."""
+
+import pytest
+import ranks
+import torch
+import torch.distributed as dist
+
+import capstan
+
+CONFIG = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}}
+
+
+def make(config=None, model=None):
+    model = model or torch.nn.Linear(4, 2)
+    return capstan.initialize(model, config or CONFIG, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def expect(kind, call, text):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), str(error)
+        assert error.what and error.where and error.fix
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def wrong_types():
+    expect(capstan.ConfigError, lambda: capstan.initialize("no model", CONFIG), "str")
+    expect(capstan.ConfigError, lambda: make({**CONFIG, "gradient_cliping": 1.0}), "gradient_clipping")
+    expect(capstan.ConfigError, lambda: make({**CONFIG, "train_batch_size": "many"}), "train_batch_size")
+    engine = make()
+    expect(capstan.ConfigError, lambda: engine.backward(3.0), "float")
+    expect(capstan.ConfigError, lambda: engine.backward(engine(torch.ones(2, 4))), "one element")
+    engine.close()
+    expect(capstan.ConfigError, lambda: engine(torch.ones(2, 4)), "closed")
+    engine.close()  # again: nothing happens
+
+
+def strangers():
+    model, other = torch.nn.Linear(4, 2), torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(list(model.parameters()) + list(other.parameters()), lr=0.1)
+    expect(capstan.ConfigError, lambda: capstan.initialize(model, CONFIG, optimizer=optimizer), "[3, 4]")
+
+
+def nan_loss():
+    model = torch.nn.Linear(4, 2)
+    engine = make(model=model)
+    before = model.weight.detach().clone()
+    engine.backward((engine(torch.ones(2, 4)) * float("nan")).sum())
+    report = engine.step()
+    assert not report.applied and report.non_finite
+    assert torch.equal(model.weight, before)
+    engine.step()  # without a backward: no gradient, no change
+    assert torch.equal(model.weight, before)
+
+
+def different_models():
+    try:
+        make(model=torch.nn.Linear(4, 2 + dist.get_rank()))
+    except capstan.CommError as error:
+        assert "different models" in error.what and error.fix
+        return
+    raise AssertionError("ranks with different models agreed")
+
+
+@pytest.mark.parametrize("check", [wrong_types, strangers, nan_loss])
+def test_on_one_rank(check):
+    ranks.run(1, check)
+
+
+def test_ranks_with_different_models_both_raise():
+    ranks.run(2, different_models)
+
+
+def one_rank_fails():
+    model = torch.nn.Linear(4, 2)
+    engine = make(model=model)
+    loss = engine(torch.ones(2, 4)).sum()
+
+    def fail(grad):
+        raise ValueError("broken hook")
+
+    if dist.get_rank() == 1:
+        loss.register_hook(fail)
+    try:
+        engine.backward(loss)
+        engine.step()
+    except (capstan.Error, ValueError, RuntimeError) as error:
+        return type(error).__name__
+    return "nothing"
+
+
+def test_a_rank_that_fails_does_not_hang_the_other(monkeypatch):
+    monkeypatch.setattr(ranks, "TIMEOUT_S", 20)
+    first, second = ranks.run(2, one_rank_fails)
+    assert second == "ValueError" or second == "RuntimeError"
+    assert first == "CommError"

@@ -1,0 +1,24 @@
+"""The Python blocks of the documents run as they stand."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import ranks
+
+SOURCE = Path(os.environ.get("CAPSTAN_SOURCE", Path(__file__).parents[2]))
+BLOCKS = [pytest.param(text, id=f"{name}:{number}")
+          for name in ("python.md", "migrating.md")
+          for number, text in enumerate(re.findall(r"^```python\n(.*?)^```", (SOURCE / "docs" / name).read_text(),
+                                                   re.MULTILINE | re.DOTALL))]
+
+
+def run_block(text):
+    exec(compile(text, "<document>", "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("text", BLOCKS)
+def test_block_runs(text):
+    pytest.importorskip("pydantic", reason="the package deepspeed needs pydantic") if "deepspeed" in text else None
+    ranks.run(1, run_block, text)
