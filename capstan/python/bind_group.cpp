@@ -16,13 +16,17 @@ namespace capstan::python {
 namespace py = pybind11;
 namespace {
 
+using StorePtr = std::optional<c10::intrusive_ptr<c10d::Store>>;
+
+// Through the store, ranks learn of a peer that fails before the timeout is over.
 std::shared_ptr<comm::Group> make_group(const c10::intrusive_ptr<c10d::Backend>& backend,
-                                        const std::string& name, double timeout_s) {
+                                        const std::string& name, double timeout_s,
+                                        const StorePtr& store) {
   const std::chrono::duration<double> timeout(timeout_s);
-  return std::make_shared<comm::Group>(
-      backend,
-      comm::GroupOptions{
-          .name = name, .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)});
+  comm::GroupOptions options{
+      .name = name, .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)};
+  if (store.has_value()) options.side_channel = comm::make_store_channel(*store, "capstan/" + name);
+  return std::make_shared<comm::Group>(backend, std::move(options));
 }
 
 }  // namespace
