@@ -1,4 +1,4 @@
-// Checksums of stored bytes: XXH3 with 64 bits, fast enough to cost nothing beside a disk.
+// Checksums of stored bytes: XXH64 (seed 0), faster than any disk.
 #pragma once
 
 #include <cstddef>

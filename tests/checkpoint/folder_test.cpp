@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "capstan/checkpoint/checksum.h"
 #include "capstan/checkpoint/folder_lock.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
 
@@ -82,6 +83,17 @@ TEST(Folder, WithoutCheckpointsThereIsNoNewest) {
   EXPECT_EQ(newest_complete(folder.path()), std::nullopt);
   EXPECT_EQ(newest_complete(folder / "nowhere"), std::nullopt);
   EXPECT_EQ(latest_tag(folder.path()), std::nullopt);
+}
+
+// Values that other implementations of XXH64 give.
+TEST(Checksum, IsXxh64) {
+  const auto of = [](std::string_view text) {
+    return checksum_text(checksum(std::as_bytes(std::span(text.data(), text.size()))));
+  };
+  EXPECT_EQ(of(""), "ef46db3751d8e999");
+  EXPECT_EQ(of("a"), "d24ec4f1a98c6e5b");
+  EXPECT_EQ(of("abc"), "44bc2cf5ad770999");
+  EXPECT_EQ(of("Nobody inspects the spammish repetition"), "fbcea83c8a378bf1");
 }
 
 }  // namespace
