@@ -24,10 +24,11 @@ else
 endif
 
 build = $(BUILD_PYTHON) tools/build.py --python $(BUILD_PYTHON) $(if $(CUDA),--cuda $(CUDA))
-# Everything that needs no libtorch, under the address and undefined-behaviour sanitizers; over libtorch a part of the tests.
+# Everything that needs no libtorch, under the address and undefined-behaviour sanitizers; over libtorch a part of the
+# tests under the thread sanitizer (`make campaign` runs all of them under each).
 build_asan = $(build) --preset asan -D CAPSTAN_TORCH=OFF -D CAPSTAN_CUDA=OFF
 build_reduced = $(build) --preset $(1) --tree build/$(1)_torch -D CAPSTAN_CUDA=OFF reduced_tests
-reduced := $(if $(filter-out matrix,$(FOLDER)),,asan tsan)
+reduced := $(if $(filter-out matrix,$(FOLDER)),,tsan)
 run_tests = $(BUILD_PYTHON) tools/run_tests.py --python $(BUILD_PYTHON) --build $(TREE)
 
 .PHONY: help
