@@ -178,30 +178,9 @@ def compiled(stage, compiles):
     return losses
 
 
-@pytest.mark.parametrize("stage", [1, 3])
+@pytest.mark.parametrize("stage", [1, 2])
 def test_compiled_models_train_alike(stage):
     assert ranks.run(2, compiled, stage, True) == ranks.run(2, compiled, stage, False)
-
-
-def recomputed(stage, reentrant):
-    torch.manual_seed(0)
-    blocks = nn.ModuleList([nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16)) for _ in range(3)])
-    engine = make(blocks, stage)
-    losses = []
-    for _ in range(2):
-        x = (torch.ones(2, 16) + dist.get_rank()).requires_grad_()
-        for block in blocks:
-            x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=reentrant)
-        loss = x.square().mean()
-        engine.backward(loss)
-        engine.step()
-        losses.append(loss.item())
-    return losses
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_recomputation_gives_the_same_bits_at_stage_3(reentrant):
-    assert ranks.run(2, recomputed, 3, reentrant) == ranks.run(2, recomputed, 0, reentrant)
 
 
 def save_and_load(folder, stage, load, kind):
