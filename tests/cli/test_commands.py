@@ -9,7 +9,7 @@ import pytest
 CAPSTAN = Path(os.environ["CAPSTAN_BIN"]) / "capstan"
 
 MISTAKES = {
-    "far from any": (["nonsense"], 'there is no command "nonsense"', "choose one of: config, launch"),
+    "far from any": (["nonsense"], 'there is no command "nonsense"', "choose one of: config, checkpoint, launch"),
     "a typing mistake": (["lanuch"], 'there is no command "lanuch"', 'did you mean "launch"?'),
     "of a command": (["config", "chek"], 'there is no command "chek"', 'did you mean "check"?'),
     "a flag": (["train", "--max-stepz", "3"], '"--max-stepz" means nothing here', "did you mean --max-steps?"),

@@ -141,7 +141,7 @@ class Terminal:
 
 def test_ctrl_c_once_stops_all_cleanly(tmp_path):
     script = tmp_path / "s.py"
-    script.write_text("import time\nprint('up')\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('bye')\n")
+    script.write_text("import time\ntry:\n    print('up')\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('bye')\n")
     terminal = Terminal("-n", 2, "--launcher", "local", "--grace", 20, script)
     try:
         terminal.read_until((b"up", 2))
