@@ -16,6 +16,14 @@ namespace capstan::python {
 namespace py = pybind11;
 namespace {
 
+// A group ends the thread that watches it, and that thread may be about to drop an object of
+// Python.
+void drop_group(comm::Group* group) {
+  std::optional<py::gil_scoped_release> without_gil;
+  if (PyGILState_Check() != 0) without_gil.emplace();
+  delete group;
+}
+
 using StorePtr = std::optional<c10::intrusive_ptr<c10d::Store>>;
 
 // Through the store, ranks learn of a peer that fails before the timeout is over.
@@ -26,7 +34,7 @@ std::shared_ptr<comm::Group> make_group(const c10::intrusive_ptr<c10d::Backend>&
   comm::GroupOptions options{
       .name = name, .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)};
   if (store.has_value()) options.side_channel = comm::make_store_channel(*store, "capstan/" + name);
-  return std::make_shared<comm::Group>(backend, std::move(options));
+  return {new comm::Group(backend, std::move(options)), &drop_group};
 }
 
 }  // namespace
