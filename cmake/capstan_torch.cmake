@@ -9,6 +9,9 @@ if(CAPSTAN_TORCH STREQUAL "OFF")
 endif()
 
 if(NOT CAPSTAN_TORCH_DIR)
+  if(NOT CAPSTAN_PYTHON_EXECUTABLE AND SKBUILD)  # `pip install .` says for whom it builds
+    set(CAPSTAN_PYTHON_EXECUTABLE "${Python3_EXECUTABLE}" CACHE FILEPATH "The Python whose torch is linked" FORCE)
+  endif()
   if(NOT CAPSTAN_PYTHON_EXECUTABLE)
     find_program(CAPSTAN_PYTHON_EXECUTABLE NAMES python3)
   endif()

@@ -14,7 +14,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
-#include <ATen/SDPBackend.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -26,6 +25,7 @@
 #include "capstan/base/guard.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/engine.h"
+#include "capstan/models/attention_choice.h"
 #include "capstan/models/gpt.h"
 
 namespace {
@@ -94,10 +94,7 @@ c10::Device choose_device(const RankEnv& ranks) {
   if (gpus == 0) return {c10::kCPU};
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank % gpus));
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
-  const auto number = [](at::SDPBackend backend) { return static_cast<std::int64_t>(backend); };
-  at::globalContext().setSDPPriorityOrder(
-      {number(at::SDPBackend::cudnn_attention), number(at::SDPBackend::flash_attention),
-       number(at::SDPBackend::efficient_attention), number(at::SDPBackend::math)});
+  models::prefer_cudnn_attention();
   return device;
 }
 

@@ -81,6 +81,11 @@ void EngineState::build(const shard::ModelView& view) {
     if (available.has_value()) check_host_memory(plan, settings, *available);
   }
   sharded = std::make_unique<shard::ShardedModel>(std::move(plan), view, *group_, settings);
+  const std::string why_not = sharded->why_not_pinned();
+  if (!why_not.empty()) {
+    log_->say(LogLevel::warning,
+              fmt::format("host memory is not page-locked, so copies are slower: {}", why_not));
+  }
   hooks_ = std::make_unique<shard::Hooks>(*sharded, view, options.precision.cast_inputs);
   change_no_sync(0);
 }

@@ -13,16 +13,7 @@ namespace {
 Outcome run_case(const Case& c, Simd simd, int threads) {
   WorkerPool pool(threads);
   const CpuRun run = {.pool = pool, .simd = simd};
-  return run_case(c, [&](const Case& c, const StepScalars& scalars, const Span& span) {
-    if (c.variant.kind != Kind::lamb) {
-      update(c.variant.kind, c.variant.hyper, scalars, span, run);
-      return 1.0;
-    }
-    const double ratio =
-        lamb_trust_ratio(c.variant.hyper, lamb_prepare(c.variant.hyper, scalars, span, run));
-    lamb_apply(c.variant.hyper, scalars, ratio, span, run);
-    return ratio;
-  });
+  return run_case(c, cpu_stepper(run));
 }
 
 class EqualBits : public testing::TestWithParam<Simd> {
@@ -46,20 +37,11 @@ TEST_P(EqualBits, AtEveryLengthAroundTheVectorWidth) {
 }
 
 TEST_P(EqualBits, AtEveryMisalignment) {
-  for (const Variant& variant : variants()) {
-    for (int offset = 0; offset < 17; ++offset) {
-      expect_equal(
-          {variant, {DType::fp32, DType::fp16, DType::fp32, DType::fp16}, 37, offset, false});
-    }
-  }
+  for (const Case& c : misaligned_cases(17)) expect_equal(c);
 }
 
 TEST_P(EqualBits, WithZerosInfinitiesNansAndDenormals) {
-  for (const Variant& variant : variants()) {
-    for (const DType grad : kAllDtypes) {
-      expect_equal({variant, {DType::fp32, grad, DType::fp32, DType::bf16}, 1000, 0, true});
-    }
-  }
+  for (const Case& c : awkward_cases()) expect_equal(c);
 }
 
 TEST_P(EqualBits, ForEveryCombinationOfDtypes) {

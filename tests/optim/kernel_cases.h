@@ -11,8 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "capstan/optim/constants.h"
-#include "capstan/optim/options.h"
+#include "capstan/optim/lamb.h"
+#include "capstan/optim/update.h"
 #include "tests/optim/columns.h"
 
 namespace capstan::optim {
@@ -92,6 +92,43 @@ inline std::string text_of(const Case& c) {
          " state=" + std::string(name(c.dtypes.state)) +
          " master=" + std::string(name(c.dtypes.master)) +
          " param=" + std::string(name(c.dtypes.param));
+}
+
+// On the CPU, with the kernels of one instruction set.
+inline Stepper cpu_stepper(const CpuRun& run) {
+  return [&run](const Case& c, const StepScalars& scalars, const Span& span) {
+    if (c.variant.kind != Kind::lamb) {
+      update(c.variant.kind, c.variant.hyper, scalars, span, run);
+      return 1.0;
+    }
+    const double ratio =
+        lamb_trust_ratio(c.variant.hyper, lamb_prepare(c.variant.hyper, scalars, span, run));
+    lamb_apply(c.variant.hyper, scalars, ratio, span, run);
+    return ratio;
+  };
+}
+
+// Every variant at offsets [0, offsets) from an aligned address.
+inline std::vector<Case> misaligned_cases(int offsets) {
+  std::vector<Case> cases;
+  for (const Variant& variant : variants()) {
+    for (int offset = 0; offset < offsets; ++offset) {
+      cases.push_back(
+          {variant, {DType::fp32, DType::fp16, DType::fp32, DType::fp16}, 37, offset, false});
+    }
+  }
+  return cases;
+}
+
+// Every variant over zeros, infinities, NaN and denormals.
+inline std::vector<Case> awkward_cases() {
+  std::vector<Case> cases;
+  for (const Variant& variant : variants()) {
+    for (const DType grad : kAllDtypes) {
+      cases.push_back({variant, {DType::fp32, grad, DType::fp32, DType::bf16}, 1000, 0, true});
+    }
+  }
+  return cases;
 }
 
 }  // namespace capstan::optim

@@ -1,12 +1,12 @@
 #include "capstan/cli/train/setup.h"
 
 #include <ATen/Context.h>
-#include <ATen/SDPBackend.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "capstan/base/error.h"
 #include "capstan/json/reader.h"
+#include "capstan/models/attention_choice.h"
 
 namespace capstan::cli::train {
 
@@ -53,12 +53,7 @@ c10::Device training_device(const Arguments& arguments, const RankEnv& ranks) {
   if (arguments.device == "cpu" || gpus == 0) return c10::Device(c10::kCPU);
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank % gpus));
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
-  // cuDNN's attention first: on Hopper it takes three fifths of the time of libtorch's own choice.
-  const auto number = [](at::SDPBackend backend) { return static_cast<std::int64_t>(backend); };
-  at::globalContext().setSDPUseCuDNN(true);
-  at::globalContext().setSDPPriorityOrder(
-      {number(at::SDPBackend::cudnn_attention), number(at::SDPBackend::flash_attention),
-       number(at::SDPBackend::efficient_attention), number(at::SDPBackend::math)});
+  models::prefer_cudnn_attention();
   return device;
 }
 

@@ -10,13 +10,14 @@ from capstan import params as sharded_params
 from capstan.errors import ConfigError, NotAvailable
 from capstan.use_hooks import UseHooks
 from deepspeed.runtime import optimizer_choice
+from deepspeed.runtime.engine_checkpoints import EngineCheckpoints
 from deepspeed.runtime.engine_settings import EngineSettings
 from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
 
 MEMORY_OPT_ALLREDUCE_SIZE = 500000000
 
 
-class DeepSpeedEngine(EngineSettings, capstan.Engine):
+class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
 
     def __init__(self, args, model, optimizer=None, model_parameters=None, training_data=None, lr_scheduler=None,
                  mpu=None, dist_init_required=None, collate_fn=None, config=None, config_class=None, mesh_device=None,
@@ -324,133 +325,6 @@ class DeepSpeedEngine(EngineSettings, capstan.Engine):
             return
         self.compile_units(backend=backend, **(compile_kwargs or {}))
         self._is_compiled = True
-
-    # State
-
-    def module_state_dict(self, destination=None, prefix="", keep_vars=False, exclude_frozen_parameters=False):
-        with capstan.gathered(self.module):
-            state = self.module.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
-            if self.zero_optimization_stage() == 3:
-                state = type(state)((k, v.clone() if isinstance(v, torch.Tensor) else v) for k, v in state.items())
-        if exclude_frozen_parameters:
-            for name, param in self.module.named_parameters():
-                if not param.requires_grad:
-                    state.pop(prefix + name, None)
-        return state
-
-    def load_module_state_dict(self, checkpoint, strict=True, custom_load_fn=None, fetch_z3_params=False):
-        state = checkpoint.get("module", checkpoint)
-        with capstan.gathered(self.module, modifier_rank=0):
-            if custom_load_fn:
-                custom_load_fn(src=state, dst=self.module)
-            else:
-                self.module.load_state_dict(state, strict=strict)
-
-    def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
-        if not self.zero_optimization_partition_weights():
-            raise ValueError("this function requires ZeRO-3 mode")
-        state = self._consolidate(exclude_frozen_parameters)
-        return state if dist.get_rank() == 0 else None
-
-    def _consolidate(self, exclude_frozen_parameters):
-        """Whole tensors on the CPU, gathered one at a time; tied names share one."""
-        from collections import OrderedDict
-        state, first = OrderedDict(), {}
-        keep = dist.get_rank() == 0
-        known = {id(p): n for n, p in self.module.named_parameters()}
-        for name, value in self.module.state_dict(keep_vars=True).items():
-            if not isinstance(value, torch.nn.Parameter):
-                if keep:
-                    state[name] = value.detach().cpu() if isinstance(value, torch.Tensor) else value
-                continue
-            if exclude_frozen_parameters and not value.requires_grad:
-                continue
-            owner = known.get(id(value), name)
-            if owner not in first:
-                whole = self.core.read_param(self.view.index[id(value)])
-                first[owner] = whole.cpu() if keep else None
-            if keep:
-                state[name] = first[owner]
-        return state
-
-    def _consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
-        return self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
-
-    def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
-        import os
-        if self.zero_optimization_partition_weights():
-            if not self.zero_gather_16bit_weights_on_model_save():
-                logger.warning("save_16bit_model: set stage3_gather_16bit_weights_on_model_save to save at stage 3")
-                return False
-            state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
-        else:
-            state = self.module_state_dict(exclude_frozen_parameters=exclude_frozen_parameters)
-        if dist.get_rank() == 0:
-            os.makedirs(save_dir, exist_ok=True)
-            torch.save(state, os.path.join(save_dir, save_filename))
-        return True
-
-    save_fp16_model = save_16bit_model
-
-    def save_checkpoint(self, save_dir, tag=None, client_state={}, save_latest=True, exclude_frozen_parameters=False):
-        """Collective. The folder save_dir/<tag> holds safetensors files that any stage and world size can load."""
-        from deepspeed.runtime import checkpoint_state
-        if not save_dir:
-            raise ValueError("save_checkpoint needs a folder, got an empty name")
-        self._check_open()
-        tag = f"global_step{self.global_steps}" if tag is None else str(tag)
-        client, files = checkpoint_state.to_text(client_state, checkpoint_state.CLIENT_FILE)
-        counters = {name: getattr(self, name) for name in checkpoint_state.COUNTERS}
-        schedule, more = checkpoint_state.to_text(self._schedule_state(), checkpoint_state.SCHEDULE_FILE)
-        text = checkpoint_state.join(client, counters, self._group_state())
-        self.core.save_checkpoint(str(save_dir), {
-            "tag": tag, "client_state": text, "lr_scheduler": schedule, "save_latest": save_latest,
-            "exclude_frozen_parameters": exclude_frozen_parameters, "files": files + more})
-        return True
-
-    def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
-                        load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
-        """(folder, client_state), or (None, None) where there is none. Collective."""
-        from deepspeed.runtime import checkpoint_state
-        if custom_load_fn is not None:
-            raise NotAvailable("load_checkpoint(custom_load_fn=...)")
-        self._check_open()
-        loaded = self.core.load_checkpoint(str(load_dir), {
-            "tag": "" if tag is None else str(tag), "load_module_strict": load_module_strict,
-            "load_optimizer_states": load_optimizer_states, "load_lr_scheduler_states": load_lr_scheduler_states,
-            "load_module_only": load_module_only})
-        if loaded is None:
-            logger.warning(f"Unable to find a checkpoint in {load_dir}")
-            return None, None
-        folder, text, schedule, skipped = loaded
-        for line in skipped:
-            logger.warning(line)
-        client, counters, groups = checkpoint_state.split(text, folder)
-        if not load_module_only:
-            for name, value in counters.items():
-                setattr(self, name, value)
-            if load_optimizer_states:
-                self._set_group_state(groups)
-            if load_lr_scheduler_states and self.lr_scheduler is not None:
-                state = checkpoint_state.from_text(schedule, folder, checkpoint_state.SCHEDULE_FILE)
-                if state is not None:
-                    self.lr_scheduler.load_state_dict(state)
-        self.loaded_checkpoint_tag = tag
-        return folder, client
-
-    def _schedule_state(self):
-        return None if self.lr_scheduler is None else self.lr_scheduler.state_dict()
-
-    def _group_state(self):
-        """Hyper-parameters of each group that are plain values."""
-        groups = [] if self.basic_optimizer is None else self.basic_optimizer.param_groups
-        return [{key: value for key, value in group.items()
-                 if key != "params" and isinstance(value, (int, float, bool, str, list, tuple, type(None)))}
-                for group in groups]
-
-    def _set_group_state(self, groups):
-        for group, saved in zip(self.basic_optimizer.param_groups if self.basic_optimizer else [], groups):
-            group.update({key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()})
 
     def offload_states(self, include=None, device="cpu", pin_memory=True, non_blocking=False):
         from deepspeed.runtime.zero.offload_states import offload
