@@ -8,7 +8,7 @@ import torch
 
 import capstan
 
-state = pytest.importorskip("deepspeed.runtime.checkpoint_state", reason="needs the package deepspeed and pydantic")
+state = pytest.importorskip("deepspeed.runtime.checkpoint_state", reason="needs the package deepspeed")
 
 
 def round_trip(value, folder):

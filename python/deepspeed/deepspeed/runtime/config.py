@@ -146,9 +146,14 @@ class DeepSpeedConfig:
         return self._zero_config
 
     @property
+    def zero_section(self):
+        """The section zero_optimization as it was given, a flag as the dict that it stands for."""
+        section = self._param_dict.get("zero_optimization") or {}
+        return {"stage": 1} if section is True else section
+
+    @property
     def zero_optimization_stage(self):
-        section = self._param_dict.get("zero_optimization", {})
-        return int(section if isinstance(section, bool) else section.get("stage", 0) or 0)
+        return int(_value(self.zero_section, "stage", 0) or 0)
 
     @property
     def zero_enabled(self):

@@ -48,7 +48,6 @@ ZERO = {
     "zero_allgather_partitions": "allgather_partitions",
     "zero_contiguous_gradients": "contiguous_gradients",
     "zero_elastic_checkpoint": "elastic_checkpoint",
-    "zero_gather_16bit_weights_on_model_save": "gather_16bit_weights_on_model_save",
     "zero_grad_hooks": "grad_hooks",
     "zero_hpz_partition_size": "zero_hpz_partition_size",
     "zero_ignore_unused_parameters": "ignore_unused_parameters",
@@ -93,12 +92,14 @@ class EngineSettings:
         return dtype_of(self._config.communication_data_type) or self.param_dtype
 
     def zero_cpu_offload(self):
-        offload = self._config.zero_config.offload_optimizer
-        return offload is not None and offload.device != "none"
+        zero = self._config.zero_section
+        return (zero.get("offload_optimizer") or {}).get("device", "none") != "none" or bool(zero.get("cpu_offload"))
 
     def zero_partial_offload(self):
-        offload = self._config.zero_config.offload_optimizer
-        return offload.ratio if offload is not None else 1.0
+        return (self._config.zero_section.get("offload_optimizer") or {}).get("ratio", 1.0)
+
+    def zero_gather_16bit_weights_on_model_save(self):
+        return self.core_config.value("zero_optimization.stage3_gather_16bit_weights_on_model_save")
 
     def zero_optimization_partition_gradients(self):
         return self.zero_optimization_stage() >= 2
