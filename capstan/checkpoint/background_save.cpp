@@ -19,7 +19,7 @@ namespace {
 constexpr std::chrono::milliseconds kPollPause{20};
 
 // Small enough to be copied aside one at a time.
-std::deque<Piece> cut_into_blocks(std::vector<Piece> pieces, std::int64_t block_bytes) {
+std::deque<Piece> cut_into_blocks(const std::vector<Piece>& pieces, std::int64_t block_bytes) {
   std::deque<Piece> blocks;
   for (const Piece& piece : pieces) {
     for (std::int64_t begin = piece.begin; begin < piece.end; begin += block_bytes) {
@@ -50,7 +50,8 @@ Piece copy_of(const Piece& piece) {
 
 BackgroundSave::BackgroundSave(BackgroundJob job) : job_(std::move(job)) {
   const std::int64_t block = std::clamp(job_.copy_bytes / 4, std::int64_t{4096}, kBlockBytes);
-  live_ = cut_into_blocks(std::move(job_.pieces), block / 4096 * 4096);
+  live_ = cut_into_blocks(job_.pieces, block / 4096 * 4096);
+  job_.pieces.clear();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -138,8 +139,9 @@ void BackgroundSave::run() noexcept {
     } else if (std::filesystem::exists(job_.partial, missing)) {
       try {
         write_part(job_.partial, job_.rank, {.blocks = {}, .error = error.what()}, disk);
-      } catch (const std::exception&) {
         // The first failure is the one to tell; without a note rank 0 gives up by its timeout.
+        // NOLINTNEXTLINE(bugprone-empty-catch)
+      } catch (const std::exception&) {
       }
     }
     const std::lock_guard lock(mutex_);

@@ -134,7 +134,7 @@ Index make_index(const std::filesystem::path& partial, const SaveRequest& reques
   return index;
 }
 
-void write_extra_files(const std::filesystem::path& partial, std::vector<ExtraFile> files,
+void write_extra_files(const std::filesystem::path& partial, const std::vector<ExtraFile>& files,
                        Index& index, Disk& disk) {
   for (const ExtraFile& file : files) {
     write_text_file(partial / file.name, file.text, disk.calls);
@@ -176,7 +176,7 @@ Committed commit(const std::filesystem::path& partial, const SaveRequest& reques
   if (std::string text = weights_index(plan); !text.empty()) {
     extra.push_back({"model.safetensors.index.json", std::move(text)});
   }
-  write_extra_files(partial, std::move(extra), index, disk);
+  write_extra_files(partial, extra, index, disk);
   const std::string text = to_json(index);
   write_text_file(partial / kIndexFile, text, disk.calls);
   write_text_file(partial / kIndexChecksumFile,

@@ -109,8 +109,8 @@ class EngineState {
   comm::Group* group_ = nullptr;
   int no_sync_depth_ = 0;
   bool foreign_allowed_ = false;  // although the loss needs its scale
-  double after_sum_ = 1;           // what is left of the division by the ranks
-  double backward_scale_ = 1;      // the loss scale of this step's backwards
+  double after_sum_ = 1;          // what is left of the division by the ranks
+  double backward_scale_ = 1;     // the loss scale of this step's backwards
   shard::StateSettings state_settings_;
   std::unique_ptr<optim::WorkerPool> workers_;
   std::unique_ptr<shard::Hooks> hooks_;

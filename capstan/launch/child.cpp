@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "capstan/base/error.h"
 
@@ -80,8 +81,9 @@ struct ChildFds {
 };
 
 [[noreturn]] void become(const Prepared& prepared, const ChildFds& fds, pid_t parent,
-                         const sigset_t& mask) {
+                         const sigset_t& mask, Guard& guard) {
   setsid();
+  guard.add(getpid());
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // the launcher died before the line above
   dup2(fds.input, STDIN_FILENO);
@@ -103,7 +105,7 @@ struct ChildFds {
 
 }  // namespace
 
-Child start_child(const Process& process, const sigset_t& mask) {
+Child start_child(const Process& process, const sigset_t& mask, Guard& guard) {
   const Prepared prepared(process);
   Pipe output = make_pipe(process);
   Pipe error = make_pipe(process);
@@ -120,11 +122,13 @@ Child start_child(const Process& process, const sigset_t& mask) {
   if (pid < 0) fail_start(process, "fork", errno);
   if (pid == 0) {
     become(prepared, {input.read.get(), output.write.get(), error.write.get(), report.write.get()},
-           parent, mask);
+           parent, mask, guard);
   }
   report.write.reset();
   int failure = 0;
   if (read(report.read.get(), &failure, sizeof failure) == sizeof failure) {
+    waitpid(pid, nullptr, 0);
+    guard.remove(pid);
     fail_start(process, "exec", failure);
   }
   Child child{pid, std::move(input.write), std::move(output.read), std::move(error.read)};

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "capstan/launch/fd.h"
+#include "capstan/launch/guard.h"
 #include "capstan/launch/plan.h"
 
 namespace capstan::launch {
@@ -20,7 +21,8 @@ struct Child {
 };
 
 // The child dies with us even if we are killed (SIGKILL), and starts with the signal mask `mask`.
-// Throws IoError when it cannot be started, naming the reason.
-Child start_child(const Process& process, const sigset_t& mask);
+// The guard knows its group before it runs anything. Throws IoError when it cannot be started,
+// naming the reason.
+Child start_child(const Process& process, const sigset_t& mask, Guard& guard);
 
 }  // namespace capstan::launch

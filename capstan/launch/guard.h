@@ -16,7 +16,7 @@ class Guard {
   ~Guard();  // lets the guard go without killing anything
 
   pid_t pid() const { return pid_; }
-  void add(pid_t group);
+  void add(pid_t group);  // only a system call: a child may call it between fork and exec
   void remove(pid_t group);
 
  private:

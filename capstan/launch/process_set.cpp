@@ -71,8 +71,7 @@ ProcessSet::~ProcessSet() {
 
 std::size_t ProcessSet::start(const Process& process) {
   auto entry = std::make_unique<Entry>(split_at_return_);
-  entry->child = start_child(process, signals_.original_mask());
-  guard_.add(entry->child.pid);
+  entry->child = start_child(process, signals_.original_mask(), guard_);
   if (entry->child.input.is_open()) {
     entry->to_input = std::make_unique<OutputQueue>(poller_, entry->child.input.get());
   }

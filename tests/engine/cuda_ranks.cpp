@@ -1,5 +1,6 @@
 // One rank of the promises on a GPU: over NCCL alone on its card, over MPI when several share one.
 // Prints a line for every cell whose stages agree and ends with 1 at the first that does not.
+// cuda_ranks [TEXT]: only cells whose line contains TEXT, say "bf16 1 backwards clip adamw".
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -186,7 +187,8 @@ bool memory_is_as_forecast(comm::Group& group, c10::Device device) {
   return true;
 }
 
-int run(int, char**) {
+int run(int argc, char** argv) {
+  const std::string wanted = argc > 1 ? argv[1] : "";
   const RankEnv env = read_rank_env(process_env());
   const c10::Device device(c10::kCUDA, 0);
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
@@ -194,7 +196,10 @@ int run(int, char**) {
   const auto kind = env.world_size == 1 ? comm::BackendKind::nccl : comm::BackendKind::mpi;
   const auto world = comm::make_world(env, {.backend = kind}, comm::start_nccl);
   bool good = memory_is_as_forecast(world->group(), device);
-  for (const Cell& cell : cells()) good = good && stages_agree(cell, world->group(), device);
+  for (const Cell& cell : cells()) {
+    if (text_of(cell).find(wanted) == std::string::npos) continue;
+    good = good && stages_agree(cell, world->group(), device);
+  }
   world->close();
   return good ? 0 : 1;
 }

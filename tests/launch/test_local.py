@@ -77,7 +77,6 @@ def test_killing_the_launcher_takes_everything_with_it():
     job = Job("-n", 2, "--launcher", "local", "--no_python", "/bin/sh", "-c", "sleep 600 & sleep 601")
     try:
         assert wait_for(lambda: len([p for p in job.processes().values() if "sleep" in p]) >= 4)
-        time.sleep(0.5)  # the launcher notes a rank right after it has begun
         job.process.kill()
         job.process.wait()
         assert job.wait_until_gone(), job.processes()

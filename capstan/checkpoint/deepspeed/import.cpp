@@ -61,7 +61,7 @@ json::Value to_json(const PyValue& value, const std::string& key) {
       for (const auto& [name, each] : value.dict) {
         const std::string text =
             name->kind == PyKind::integer ? std::to_string(name->integer) : name->text;
-        object.add(text, to_json(*each, key + "." + text));
+        object.add(text, to_json(*each, fmt::format("{}.{}", key, text)));
       }
       return object;
     }

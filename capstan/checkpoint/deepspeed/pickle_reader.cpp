@@ -90,7 +90,8 @@ class PickleMachine {
   template <typename Number>
   Number number() {
     Number value{};
-    std::memcpy(&value, take(sizeof(Number)).data(), sizeof(Number));  // little-endian, as we are
+    const std::string_view bytes = take(sizeof(Number));
+    std::memcpy(&value, bytes.begin(), bytes.size());  // little-endian, as we are
     return value;
   }
   std::string line() {
@@ -224,11 +225,9 @@ class PickleMachine {
         append(pop_items(1));
         return true;
       case 'e':
+      case 0x90:  // ADDITEMS
         append(pop_to_mark());
         return true;
-      case 0x90:
-        append(pop_to_mark());
-        return true;  // ADDITEMS
       case 's':
         set_items(pop_items(2));
         return true;
