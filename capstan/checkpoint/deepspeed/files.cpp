@@ -49,11 +49,11 @@ std::vector<TorchArchive> open_in_order(const std::filesystem::path& folder,
 
 }  // namespace
 
-const PyValue& required(const PyValue& in, const char* key, const std::string& where) {
-  const PyValue* const found = in.find(std::string_view(key));
+const PyValue& required(const PyValue& in, std::string_view key, std::string_view where) {
+  const PyValue* const found = in.find(key);
   if (found != nullptr) return *found;
   throw IoError({.what = fmt::format("there is no '{}'", key),
-                 .where = where,
+                 .where = std::string(where),
                  .fix = "give a checkpoint of DeepSpeed 0.19"});
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capstan/checkpoint/deepspeed/torch_archive.h"
@@ -12,7 +13,7 @@
 namespace capstan::checkpoint {
 
 // Throws IoError that names the missing key; `where` is the file.
-const PyValue& required(const PyValue& in, const char* key, const std::string& where);
+const PyValue& required(const PyValue& in, std::string_view key, std::string_view where);
 
 struct DeepSpeedFiles {
   std::vector<TorchArchive> models;  // one; at stage 3 one per rank, in order

@@ -42,12 +42,11 @@ void each_column(const PyValue& state, Each&& each) {
   }
 }
 
-const PyValue& group_state(const PyValue& torch_state, std::int64_t group,
-                           const std::string& where) {
+const PyValue& group_state(const PyValue& torch_state, std::int64_t group, std::string_view where) {
   const PyValue* const found = required(torch_state, "state", where).find(group);
   if (found != nullptr) return *found;
   throw IoError({.what = fmt::format("the optimizer has no state of group {}", group),
-                 .where = where,
+                 .where = std::string(where),
                  .fix = "give a checkpoint that was saved after the first step, without "
                         "elastic_checkpoint"});
 }
