@@ -71,7 +71,8 @@ void print_checkpoint(const fs::path& folder, bool tensors) {
   fmt::print("{}\n", folder.string());
   fmt::print("  saved {}, number {} in its folder\n", index.saved_at, index.sequence);
   std::vector<std::string> dtypes;
-  for (const auto& [kind, dtype] : state.precision) dtypes.push_back(kind + " " + dtype);
+  for (const auto& [kind, dtype] : state.precision)
+    dtypes.push_back(fmt::format("{} {}", kind, dtype));
   fmt::print("  stage {} on {} ranks; {}\n", state.stage, state.world_size,
              fmt::join(dtypes, ", "));
   std::vector<std::string> counters;
@@ -127,7 +128,7 @@ int prune_folder(const CheckpointArguments& arguments) {
 
 // One tag of DeepSpeed's: FOLDER itself, the tag that was given, or what `latest` says.
 fs::path deepspeed_checkpoint(const CheckpointArguments& arguments) {
-  const fs::path folder = arguments.folder;
+  fs::path folder = arguments.folder;
   if (arguments.tag.empty() && checkpoint::is_deepspeed(folder)) return folder;
   const std::string tag =
       arguments.tag.empty() ? checkpoint::latest_tag(folder).value_or("") : arguments.tag;

@@ -281,9 +281,9 @@ std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
   }
   sharded->finish_updates();
   sharded->clear_gradients();
-  if (!how.load_module_only) restore_run(*reader, how, plan.optimizer);
-  const checkpoint::TrainingState& state = reader->index().state;
-  loaded.tag = reader->index().tag;
+  if (!how.load_module_only) restore_run(reader.value(), how, plan.optimizer);
+  const checkpoint::TrainingState& state = reader.value().index().state;
+  loaded.tag = reader.value().index().tag;
   loaded.folder = chosen;
   loaded.client_state = state.client_state;
   loaded.data = state.data;

@@ -107,7 +107,8 @@ void EngineState::add_optimizer(SaveContents& contents, const StoredNames& names
       return each.name == words.front();
     });
     contents.state.optimizer_states.push_back(words.front());
-    add(checkpoint::kOptimizerPrefix + words.front(), *checkpoint::element_named(words.back()),
+    add(checkpoint::kOptimizerPrefix + words.front(),
+        checkpoint::element_named(words.back()).value(),
         column == columns.end() ? std::vector<HeldElems>{} : states_to_write(*sharded, *column));
   }
   if (updater_->kind() == kUnknownOptimizer) {

@@ -29,11 +29,10 @@ void check_param(const std::string& name, const at::Tensor& param) {
 }
 
 void check_same_device(const shard::ModelView& view, std::size_t index) {
-  const c10::Device first = view.params.front().device();
   const c10::Device here = view.params[index].device();
-  if (here == first) return;
-  throw ConfigError({.what = fmt::format("a parameter on {}, but '{}' is on {}", here.str(),
-                                         view.names.front(), first.str()),
+  if (here == view.home() || view.is_early(index)) return;
+  throw ConfigError({.what = fmt::format("a parameter on {}, but the engine is on {}", here.str(),
+                                         view.home().str()),
                      .where = view.names[index],
                      .fix = "move the whole model to one device before the engine takes it"});
 }
@@ -89,10 +88,9 @@ shard::Plan make_plan(const shard::ModelView& view, const Options& options, int 
                       .dtype = options.precision.params,
                       .trainable = param.requires_grad()});
   }
-  const bool on_cuda = !view.params.empty() && view.params.front().is_cuda();
   return shard::make_plan(std::move(params), view.boundaries,
                           {.world_size = ranks,
-                           .align_bytes = on_cuda ? kCudaAlignBytes : kCpuAlignBytes,
+                           .align_bytes = view.home().is_cuda() ? kCudaAlignBytes : kCpuAlignBytes,
                            .persistence_threshold_elems = options.shard.persistence_threshold_elems,
                            .persistence_total_elems = options.shard.persistence_total_elems});
 }

@@ -84,8 +84,8 @@ StoredNames::StoredNames(const shard::Plan& plan, const ModelExtras& extras) {
   for (const shard::ParamSpec& param : plan.params) {
     checkpoint::TensorSpec spec{.name = buffer_name(param.name), .shape = param.sizes};
     const auto limit = rows.find(param.name);
-    if (limit != rows.end() && limit->second && !spec.shape.empty()) {
-      spec.shape.front() = *limit->second;
+    if (limit != rows.end() && !spec.shape.empty()) {
+      spec.shape.front() = limit->second.value_or(spec.shape.front());
     }
     specs_.push_back(std::move(spec));
     std::vector<std::string> aliases;

@@ -100,6 +100,7 @@ void bind_step(py::class_<PyEngine>& type) {
       .def("describe", [](PyEngine& self) { return self.engine().describe(); });
 }
 
+// Whole parameters, gradients and states.
 void bind_access(py::class_<PyEngine>& type) {
   const auto released = py::call_guard<py::gil_scoped_release>();
   type.def(
@@ -133,6 +134,17 @@ void bind_access(py::class_<PyEngine>& type) {
           },
           released)
       .def(
+          "assemble",
+          [](PyEngine& self, int param, const at::Tensor& mine) {
+            return shard::assemble(self.sharded(), param, mine);
+          },
+          released);
+}
+
+// This rank's part of them.
+void bind_local_access(py::class_<PyEngine>& type) {
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  type.def(
           "local",
           [](PyEngine& self, int param, const std::string& which) {
             return shard::local_part(self.sharded(), param, column_name(self, which));
@@ -156,17 +168,10 @@ void bind_access(py::class_<PyEngine>& type) {
                                gradient ? value / self.engine().gradient_factor() : value);
           },
           released)
-      .def("owned_range",
-           [](PyEngine& self, int param) {
-             const layout::ElemRange range = shard::owned_range(self.sharded(), param);
-             return std::make_pair(range.begin, range.end);
-           })
-      .def(
-          "assemble",
-          [](PyEngine& self, int param, const at::Tensor& mine) {
-            return shard::assemble(self.sharded(), param, mine);
-          },
-          released);
+      .def("owned_range", [](PyEngine& self, int param) {
+        const layout::ElemRange range = shard::owned_range(self.sharded(), param);
+        return std::make_pair(range.begin, range.end);
+      });
 }
 
 }  // namespace
@@ -191,7 +196,8 @@ void bind_engine(py::module_& module) {
       .def_readwrite("stored_buffers", &PyModel::stored_buffers)
       .def_readwrite("aliases", &PyModel::aliases)
       .def_readwrite("tree", &PyModel::tree)
-      .def_readwrite("early", &PyModel::early);
+      .def_readwrite("early", &PyModel::early)
+      .def_readwrite("device", &PyModel::device);
   py::class_<PyEngine> type(module, "Engine", "The engine behind capstan.Engine.");
   type.def(
       py::init([](const PyModel& model, const config::Resolved& config,
@@ -203,6 +209,7 @@ void bind_engine(py::module_& module) {
   bind_use(type);
   bind_step(type);
   bind_access(type);
+  bind_local_access(type);
   bind_checkpoints(type);
 }
 

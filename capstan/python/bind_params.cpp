@@ -14,8 +14,8 @@ void bind_params(py::module_& module) {
   const auto released = py::call_guard<py::gil_scoped_release>();
   py::class_<EarlyShard, std::shared_ptr<EarlyShard>>(
       module, "EarlyShard", "A parameter that is sharded before its model has an engine.")
-      .def(py::init<const at::Tensor&, std::string, std::shared_ptr<comm::Group>>(),
-           py::arg("param"), py::arg("name"), py::arg("group"), released)
+      .def(py::init<const at::Tensor&, std::string, std::shared_ptr<comm::Group>, c10::Device>(),
+           py::arg("param"), py::arg("name"), py::arg("group"), py::arg("travel"), released)
       .def_property_readonly("sizes", &EarlyShard::sizes)
       .def_property_readonly("part", &EarlyShard::part)
       .def_property_readonly("group", &EarlyShard::group)

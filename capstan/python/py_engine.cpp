@@ -20,12 +20,15 @@ std::shared_ptr<py::object> shared_object(py::object object) {
 }
 
 shard::ModelView view_of(const PyModel& model, const shard::Options& options) {
-  shard::ModelView view{
-      .names = model.names, .params = model.params, .buffers = model.buffers, .early = model.early};
+  shard::ModelView view{.names = model.names,
+                        .params = model.params,
+                        .buffers = model.buffers,
+                        .early = model.early,
+                        .device = model.device};
   std::vector<std::int64_t> elems;
   for (std::size_t i = 0; i < model.params.size(); ++i) {
-    const bool early = !model.early.empty() && model.early[i] != nullptr;
-    view.sizes.push_back(early ? model.early[i]->sizes() : model.params[i].sizes().vec());
+    view.sizes.push_back(view.is_early(i) ? model.early[i]->sizes()
+                                          : model.params[i].sizes().vec());
     elems.push_back(c10::multiply_integers(view.sizes.back()));
   }
   std::vector<shard::ModuleNode> tree;
@@ -112,7 +115,7 @@ class PyEngine::Log final : public Logger {
 };
 
 PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
-                   std::shared_ptr<comm::Group> group, PyOptimizer optimizer, py::object log)
+                   std::shared_ptr<comm::Group> group, const PyOptimizer& optimizer, py::object log)
     : group_(std::move(group)), log_(std::make_shared<Log>(shared_object(std::move(log)))) {
   engine::Options options = config.engine;
   options.schedule.reset();  // Python's schedules set the rates in the groups

@@ -31,6 +31,7 @@ struct PyModel {
   std::map<std::string, std::string> aliases;  // second name of a tied parameter -> its first
   std::vector<Node> tree;
   std::vector<std::shared_ptr<shard::EarlyShard>> early;  // by parameter; empty: none is sharded
+  std::optional<c10::Device> device;
 };
 
 // `kind` with groups: our kernels. `make_step`: an optimizer of Python's. Neither: none at all.
@@ -46,7 +47,7 @@ struct PyOptimizer {
 class PyEngine {
  public:
   PyEngine(const PyModel& model, const config::Resolved& config, std::shared_ptr<comm::Group> group,
-           PyOptimizer optimizer, pybind11::object log);
+           const PyOptimizer& optimizer, pybind11::object log);
 
   engine::Engine& engine() { return *engine_; }
   shard::ShardedModel& sharded() { return engine_->sharded(); }

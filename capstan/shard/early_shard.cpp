@@ -13,15 +13,16 @@
 namespace capstan::shard {
 
 EarlyShard::EarlyShard(const at::Tensor& param, std::string name,
-                       std::shared_ptr<comm::Group> group)
+                       std::shared_ptr<comm::Group> group, c10::Device travel)
     : param_(param.getIntrusivePtr()),
       name_(std::move(name)),
       group_(std::move(group)),
+      travel_(travel),
       sizes_(param.sizes().vec()),
       placeholder_(make_placeholder(name_, param.options())) {
   const at::NoGradGuard no_grad;
   at::Tensor whole = param.detach().contiguous();
-  if (whole.numel() > 0) group_->broadcast(whole.view(-1), 0, name_).wait();
+  broadcast(whole, 0);
   keep(whole);
   at::Tensor(param).set_data(placeholder_);
 }
@@ -30,6 +31,13 @@ at::Tensor EarlyShard::param() const {
   auto alive = param_.lock();
   assert(alive);  // the parameter owns this
   return at::Tensor(std::move(alive));
+}
+
+void EarlyShard::broadcast(const at::Tensor& whole, int root) {
+  if (whole.numel() == 0 || group_->size() == 1) return;
+  const at::Tensor flat = whole.view(-1).to(travel_);  // itself where it is there already
+  group_->broadcast(flat, root, name_).wait();
+  if (flat.device() != whole.device()) whole.view(-1).copy_(flat);
 }
 
 void EarlyShard::keep(const at::Tensor& whole) {
@@ -44,8 +52,12 @@ void EarlyShard::keep(const at::Tensor& whole) {
 void EarlyShard::pin() {
   if (pins_++ > 0) return;
   const at::NoGradGuard no_grad;
-  at::Tensor flat = at::empty({part_.numel() * group_->size()}, part_.options());
-  if (flat.numel() > 0) group_->all_gather(flat, part_, name_).wait();
+  at::Tensor flat = part_.clone();
+  if (group_->size() > 1) {
+    flat = at::empty({part_.numel() * group_->size()}, part_.options().device(travel_));
+    if (flat.numel() > 0) group_->all_gather(flat, part_.to(travel_), name_).wait();
+    flat = flat.to(part_.device());
+  }
   std::int64_t numel = 1;
   for (const std::int64_t size : sizes_) numel *= size;
   param().set_data(flat.narrow(0, 0, numel).view(sizes_));
@@ -60,7 +72,7 @@ void EarlyShard::take_from(int root) {
   assert(pins_ > 0);
   const at::NoGradGuard no_grad;
   at::Tensor whole = param().detach().contiguous();
-  if (whole.numel() > 0) group_->broadcast(whole.view(-1), root, name_).wait();
+  broadcast(whole, root);
   if (!whole.is_alias_of(param())) param().set_data(whole);
   keep(whole);
 }

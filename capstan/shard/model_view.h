@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,13 @@ struct ModelView {
   std::vector<nn::UnitBase*> units;  // C++ models: of each boundary; else empty
   // Of each parameter that is sharded already, else null; empty: none is.
   std::vector<std::shared_ptr<EarlyShard>> early;
+  std::optional<c10::Device> device;  // of the engine; unset: where the parameters are
+
+  c10::Device home() const {
+    if (device.has_value()) return *device;
+    return params.empty() ? c10::Device(c10::kCPU) : params.front().device();
+  }
+  bool is_early(std::size_t param) const { return !early.empty() && early[param] != nullptr; }
 };
 
 }  // namespace capstan::shard

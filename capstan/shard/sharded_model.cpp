@@ -14,19 +14,11 @@
 #include "capstan/shard/torch_dtype.h"
 
 namespace capstan::shard {
-namespace {
-
-c10::Device device_of(const std::vector<at::Tensor>& params) {
-  return params.empty() ? c10::Device(c10::kCPU) : params.front().device();
-}
-
-}  // namespace
-
 ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group, Settings settings)
     : plan_(std::move(plan)),
       settings_(std::move(settings)),
       group_(group),
-      pool_(device_of(model.params), ledger_, settings_.out_of_memory_advice) {
+      pool_(model.home(), ledger_, settings_.out_of_memory_advice) {
   check_plans_agree();
   on_host_ = units_on_host(plan_, settings_.host.optimizer_share);
   if (settings_.host.used()) {
@@ -103,9 +95,10 @@ void ShardedModel::check_same_use(int boundary) {
 at::Tensor ShardedModel::whole_param(const ModelView& model, int index) {
   const auto i = static_cast<std::size_t>(index);
   at::Tensor param = model.params[i];
-  if (!model.early.empty() && model.early[i] != nullptr) {
+  if (model.is_early(i)) {
     model.early[i]->pin();  // the values of all ranks, equal already
     model.early[i]->hand_over();
+    if (param.device() != pool_.device()) param.set_data(param.detach().to(pool_.device()));
     return param;
   }
   if (!param.is_contiguous()) param.set_data(param.detach().contiguous());

@@ -40,6 +40,7 @@ struct Pool::Core : std::enable_shared_from_this<Core> {
 
   bool on_host = false;  // HostBuffers instead of the allocator of libtorch
   bool pinned = false;
+  bool keeps = true;  // blocks that come back; else their allocator does
 
   std::mutex mutex;  // guards all below
   std::string why_not_pinned;
@@ -52,6 +53,7 @@ struct Pool::Core : std::enable_shared_from_this<Core> {
     const std::lock_guard lock(core->mutex);
     if (core->closed) return;  // a model that outlives its engine; the ledger may be gone as well
     block->ledger->add(block->kind, -block->used_bytes);
+    if (!core->keeps) return;
     core->idle.emplace(block->capacity_bytes, std::move(block));
   }
 
@@ -100,7 +102,9 @@ Pool::Pool(c10::Device device, Ledger& ledger, std::string advice)
     : device_(device),
       ledger_(ledger),
       advice_(std::move(advice)),
-      core_(std::make_shared<Core>()) {}
+      core_(std::make_shared<Core>()) {
+  core_->keeps = device.is_cpu();
+}
 
 std::unique_ptr<Pool> Pool::of_host(Ledger& ledger, std::string advice, bool pinned) {
   auto pool = std::make_unique<Pool>(c10::kCPU, ledger, std::move(advice));

@@ -1,5 +1,6 @@
-// Memory of one device, taken by exact size and kept for the next taker: units of equal size reuse
-// each other's buffers, so a step takes no new memory after the first.
+// Memory of one device, taken by exact size. The host's is kept for the next taker: units of equal
+// size reuse each other's buffers, so a step takes no new memory after the first. A GPU's goes back
+// to libtorch's allocator, which keeps it for everybody: activations use what gradients left.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@
 namespace capstan::store {
 
 // Threads: any.
-// Streams: a block that comes back is handed out again at once; whoever gives it back has ordered
-//          the current stream after its last use.
+// Streams: a block that comes back is handed out again at once, on the stream that was current when
+//          it was taken; whoever gives it back has ordered that stream after its last use.
 class Pool {
  public:
   // `ledger` must outlive the pool. `advice`: what to do when memory is out, for the error.

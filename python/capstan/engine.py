@@ -74,7 +74,7 @@ class Engine(torch.nn.Module):
         self.core_config = resolve(config, self.core_group.size, hidden_size_of(model))
         for what, where, fix in self.core_config.warnings:
             logger.warning("%s (%s): %s", what, where, fix)
-        self.view = ModelView(model)
+        self.view = ModelView(model, self.device)
         given = optimizers.core_optimizer(optimizer, self.view)
         self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given, self._log)
         self.view.core = None

@@ -11,7 +11,7 @@ LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 class ModelView:
     """`core` is what the engine is made from; `index` maps id(parameter) to its place there."""
 
-    def __init__(self, module):
+    def __init__(self, module, device):
         self.modules = dict(module.named_modules())
         self.params, self.index, names = [], {}, []
         for name, param in module.named_parameters():
@@ -32,6 +32,7 @@ class ModelView:
         early = [h if isinstance(h, _C.EarlyShard) else None for h in early]
         if any(h is not None for h in early):
             self.core.early = early
+            self.core.device = device
 
     def _stored_buffers(self):
         found, seen = [], set()

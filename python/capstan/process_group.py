@@ -31,6 +31,14 @@ def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, worl
     dist.init_process_group(backend, **options)
 
 
+def travel_device(process_group=None):
+    """Where tensors must be for this group's collectives: the host, where it can; else this rank's accelerator."""
+    group = dist.group.WORLD if process_group is None else process_group
+    if torch.device("cpu") in group._device_types:
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 def core_group(process_group=None, device="cpu", timeout=None):
     """A _C.Group over a group of torch.distributed (default: all ranks)."""
     group = dist.group.WORLD if process_group is None else process_group

@@ -62,7 +62,8 @@ class ShardedInit:
         self.enabled, self.dtype, self._apply_gathers = enabled, dtype, apply_gathers
         self._wrapped, self._building, self._touch = [], [], _WholeWhenTouched()
         if enabled:
-            self.group = process_group.core_group(group)
+            self.travel = process_group.travel_device(group)
+            self.group = process_group.core_group(group, self.travel)
 
     def shard(self, param, name):
         """One parameter; one that is sharded already stays as it is."""
@@ -70,7 +71,7 @@ class ShardedInit:
             return
         if self.dtype is not None and param.is_floating_point():
             param.data = param.data.to(self.dtype)
-        handle = _C.EarlyShard(param, name, self.group)
+        handle = _C.EarlyShard(param, name, self.group, self.travel)
         params.adopt(param, handle)
         params.mark_sharded(param)
 

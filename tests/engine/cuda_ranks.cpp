@@ -175,7 +175,7 @@ bool memory_is_as_forecast(comm::Group& group, c10::Device device) {
     const std::int64_t before = now();
     model->to(device);
     Engine engine(model, options_of({.dtype = DType::bf16}, stage), {.group = &group});
-    const std::int64_t taken = now() - before - engine.sharded().idle_bytes();
+    const std::int64_t taken = now() - before;
     const std::int64_t ledger = engine.ledger().now().total();
     if (taken < ledger || taken > ledger + kTables) {
       fmt::print(stderr, "stage {}: {} bytes are taken, the ledger says {}\n", stage, taken,

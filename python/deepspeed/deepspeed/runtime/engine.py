@@ -68,13 +68,21 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         if self.fp16_enabled() and self.bfloat16_enabled():
             raise ValueError("bfloat16 and fp16 modes cannot be simultaneously enabled")
 
+    def _move(self, model):
+        """To our device, all but what is sharded: that comes when the engine takes it."""
+        if not any(sharded_params.handle_of(p) is not None for p in model.parameters()):
+            model.to(self.device)
+            return
+        for tensor in (*model.parameters(), *model.buffers()):
+            if sharded_params.handle_of(tensor) is None:
+                tensor.data = tensor.data.to(self.device)
+
     def _place(self, model, dont_change_device):
         from deepspeed.accelerator import get_accelerator
         self.device = torch.device(get_accelerator().current_device_name())
         self.local_rank = get_accelerator().current_device()
-        early = any(sharded_params.handle_of(p) is not None for p in model.parameters())
-        if not dont_change_device and not early and self.device.type != "cpu":
-            model.to(self.device)
+        if not dont_change_device and self.device.type != "cpu":
+            self._move(model)
         self.global_rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.data_parallel_group = None
         if self.mpu is not None and hasattr(self.mpu, "get_data_parallel_group"):
