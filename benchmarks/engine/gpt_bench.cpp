@@ -1,7 +1,7 @@
 // Step time, TFLOP/s and memory of GPT-2 training on random tokens, one JSON line per run: the
 // setting of the peers' benchmark, so that their figures can stand beside it.
 //   gpt_bench [--size xl] [--batch 16] [--seq 1024] [--stage 0,1,2,3] [--steps 8] [--checkpointing]
-//             [--offload optimizer|both]
+//             [--offload optimizer|both] [--late] [--early GiB] [--ratio 0..1] [--auto GiB]
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -34,7 +34,6 @@ using namespace capstan;
 using Clock = std::chrono::steady_clock;
 namespace profiler = torch::profiler::impl;
 
-constexpr int kWarmUpSteps = 4;
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 struct Arguments {
@@ -43,11 +42,15 @@ struct Arguments {
   std::int64_t seq = 1024;
   std::vector<int> stages = {0, 1, 2, 3};
   int steps = 8;
+  int warm_up = 4;
   bool checkpointing = false;
+  double clip = 1.0;
   std::string offload = "none";  // what lives in host memory: optimizer, or both: parameters too
   double ratio = 1.0;
-  bool late = false;  // offloaded updates beside the next forward
-  std::string trace;  // of one step, for chrome://tracing
+  double reserve_gib = 0;  // offload only what the device cannot hold beside this; 0: all
+  bool late = false;       // offloaded updates beside the next forward
+  double early_gib = 0;    // host memory for updates during backward; 0: none
+  std::string trace;       // of one step, for chrome://tracing
 };
 
 models::GptOptions model_options(const Arguments& arguments) {
@@ -66,6 +69,8 @@ models::GptOptions model_options(const Arguments& arguments) {
     set(768, 12, 12);
   } else if (arguments.size == "4b") {
     set(3072, 32, 24);
+  } else if (arguments.size == "12b") {
+    set(5120, 38, 40);
   } else {
     set(1600, 48, 25);
   }
@@ -75,7 +80,7 @@ models::GptOptions model_options(const Arguments& arguments) {
 
 engine::Options engine_options(const Arguments& arguments, int stage, bool on_gpu) {
   engine::Options options;
-  options.gradient_clipping = 1.0;
+  options.gradient_clipping = arguments.clip;
   options.optimizer =
       optim::Options{.kind = optim::Kind::adamw, .hyper = {.lr = 1e-4, .weight_decay = 0.01}};
   options.precision.params = on_gpu ? DType::bf16 : DType::fp32;
@@ -83,7 +88,13 @@ engine::Options engine_options(const Arguments& arguments, int stage, bool on_gp
   if (arguments.offload != "none") {
     options.store.optimizer.placement = store::Placement::host;
     options.store.optimizer.ratio = arguments.ratio;
+    options.store.optimizer.auto_ratio = arguments.reserve_gib > 0;
+    options.store.activation_bytes = static_cast<std::int64_t>(arguments.reserve_gib * kGiB);
     options.store.optimizer.late_updates = arguments.late;
+    if (arguments.early_gib > 0) {
+      options.store.optimizer.early_updates = store::EarlyUpdates::always;
+      options.store.optimizer.early_bytes = static_cast<std::int64_t>(arguments.early_gib * kGiB);
+    }
   }
   if (arguments.offload == "both") options.store.params.placement = store::Placement::host;
   return options;
@@ -127,13 +138,14 @@ void measure(const Arguments& arguments, int stage, comm::Group& group, c10::Dev
   const at::Tensor ids = at::randint(model->options().vocab, {arguments.batch, arguments.seq},
                                      at::TensorOptions(at::kLong).device(device));
   at::Tensor loss;
+  double grad_norm = 0;
   const auto step = [&] {
     loss = model->forward(ids, ids);
     engine.backward(loss);
-    engine.step();
+    grad_norm = engine.step().grad_norm;
     wait_for(device);
   };
-  for (int i = 0; i < kWarmUpSteps; ++i) step();
+  for (int i = 0; i < arguments.warm_up; ++i) step();
   if (!arguments.trace.empty()) trace_step(arguments.trace, step);
   c10::DeviceAllocator* const allocator =
       device.is_cpu() ? nullptr : c10::getDeviceAllocator(device.type());
@@ -158,28 +170,34 @@ void measure(const Arguments& arguments, int stage, comm::Group& group, c10::Dev
   fmt::print(
       R"({{"stage": {}, "offload": "{}", "size": "{}", "batch": {}, "seq": {}, "world": {}, )"
       R"("checkpointing": {}, "params": {}, "step_ms": {:.2f}, "tflops_per_rank": {:.1f}, )"
-      R"("peak_gib": {:.2f}, "host_gib": {:.2f}, "loss": {:.6f}}})"
+      R"("peak_gib": {:.2f}, "host_gib": {:.2f}, "grad_norm": {:.3f}, "loss": {:.6f}}})"
       "\n",
       stage, arguments.offload, arguments.size, arguments.batch, arguments.seq, group.size(),
       arguments.checkpointing, models::parameter_count(model->options()), median * 1e3,
       tokens * models::flops_per_token(model->options(), arguments.seq) / median / 1e12, peak,
-      resident_gib(), loss.item<double>());
+      resident_gib(), grad_norm, loss.item<double>());
   std::fflush(stdout);
 }
 
 int run(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("GPT-2 training on random tokens");
-  app.add_option("--size", arguments.size)->check(CLI::IsMember({"tiny", "124m", "xl", "4b"}));
+  app.add_option("--size", arguments.size)
+      ->check(CLI::IsMember({"tiny", "124m", "xl", "4b", "12b"}));
   app.add_option("--batch", arguments.batch);
   app.add_option("--seq", arguments.seq);
   app.add_option("--stage", arguments.stages)->delimiter(',');
   app.add_option("--steps", arguments.steps)->check(CLI::PositiveNumber);
+  app.add_option("--warm-up", arguments.warm_up)->check(CLI::NonNegativeNumber);
+  app.add_option("--clip", arguments.clip, "Largest norm of the gradients; 0: no clipping");
   app.add_flag("--checkpointing", arguments.checkpointing);
   app.add_option("--offload", arguments.offload)
       ->check(CLI::IsMember({"none", "optimizer", "both"}));
   app.add_flag("--late", arguments.late);
+  app.add_option("--early", arguments.early_gib, "GiB of host memory for updates during backward");
   app.add_option("--ratio", arguments.ratio)->check(CLI::Range(0.0, 1.0));
+  app.add_option("--auto", arguments.reserve_gib,
+                 "Offload only what the device cannot hold, leaving it this many GiB");
   app.add_option("--trace", arguments.trace, "Write a timeline of one step to this file");
   CLI11_PARSE(app, argc, argv);
   const RankEnv ranks = read_rank_env(process_env());

@@ -130,15 +130,27 @@ store::Options to_store(const Table& table) {
       .buffer_count = to_int(table.integer(param("buffer_count"))),
       .buffer_bytes = elems_to_bytes(table.integer(param("buffer_size")), params),
       .max_in_host_bytes = elems_to_bytes(table.integer(param("max_in_cpu")), params)};
-  options.optimizer = {.placement = to_placement(table.text(optim("device")),
-                                                 table.flag("zero_optimization.cpu_offload")),
-                       .pin = table.flag(optim("pin_memory")),
-                       .nvme_path = table.text(optim("nvme_path")),
-                       .buffer_count = to_int(table.integer(optim("buffer_count"))),
-                       .pipeline_read = table.flag(optim("pipeline_read")),
-                       .pipeline_write = table.flag(optim("pipeline_write")),
-                       .fast_init = table.flag(optim("fast_init")),
-                       .ratio = table.number(optim("ratio"))};
+  options.optimizer = {
+      .placement =
+          to_placement(table.text(optim("device")), table.flag("zero_optimization.cpu_offload")),
+      .pin = table.flag(optim("pin_memory")),
+      .nvme_path = table.text(optim("nvme_path")),
+      .buffer_count = to_int(table.integer(optim("buffer_count"))),
+      .pipeline_read = table.flag(optim("pipeline_read")),
+      .pipeline_write = table.flag(optim("pipeline_write")),
+      .fast_init = table.flag(optim("fast_init")),
+      .ratio = table.number(optim("ratio")),
+      .auto_ratio = table.find(optim("ratio"))->origin.kind == OriginKind::automatic};
+  const std::string early = table.text("capstan.early_updates");
+  if (early == "always") options.optimizer.early_updates = store::EarlyUpdates::always;
+  if (early == "measured") options.optimizer.early_updates = store::EarlyUpdates::measured;
+  if (table.flag(optim("super_offload"))) {
+    options.optimizer.early_updates = store::EarlyUpdates::always;
+    options.optimizer.core_share = table.number(optim("cpuadam_cores_perc"));
+  }
+  options.optimizer.early_bytes = table.integer("capstan.early_updates_bytes");
+  options.device_bytes = table.maybe_integer("capstan.device_bytes");
+  options.activation_bytes = table.integer("capstan.activation_bytes");
   const std::string late = table.text("capstan.late_updates");
   if (!late.empty()) options.optimizer.late_updates = late == "always";
   // Below these stages there are no shards to place; the rules say so.

@@ -43,6 +43,26 @@ Section own_section() {
                 "is used; null: at stage 3 only.")
           .costs("Hides much of the update. Below stage 3, parameters that are read outside of the "
                  "model's forward may be old."),
+      choice("early_updates", "never", {"never", "always", "measured"})
+          .says("Offloaded optimizer: update units in backward, when their gradients have come; "
+                "dropped and done again where the step is clipped or skipped. measured: both ways "
+                "are tried, and the faster one is used.")
+          .costs("Hides the update behind backward; host memory: early_updates_bytes."),
+      integer("early_updates_bytes", "8589934592")
+          .at_least(0)
+          .says(
+              "Host memory for early_updates, beside the state; 14 bytes per parameter with AdamW "
+              "and 16-bit parameters.")
+          .costs("More: more units are updated in backward."),
+      integer("device_bytes", "null")
+          .at_least(0)
+          .says("offload_optimizer.ratio auto: what each device may hold, activations among it; "
+                "null: what is free at the start.")
+          .costs("Less: more is offloaded."),
+      integer("activation_bytes", "8589934592")
+          .at_least(0)
+          .says("offload_optimizer.ratio auto: what is left of that for activations.")
+          .costs("More: more is offloaded."),
       flag("recompute", false)
           .says("Compute activations of every block again in backward (models of capstan train).")
           .costs("Far less memory for activations, about a third more compute."),

@@ -46,16 +46,19 @@ Section optimizer_offload() {
           .at_least(0)
           .at_most(1)
           .needs(Feature::optimizer_on_host)
+          .automatic("what the device cannot hold, of states and then of offloaded parameters")
           .says("Share of the elements whose optimizer state is offloaded.")
           .costs("Smaller: faster, more device memory."),
       flag("super_offload", false)
           .needs(Feature::optimizer_in_backward)
-          .says("Run the optimizer while backward still runs."),
+          .says("Run the optimizer while backward still runs: as capstan.early_updates always.")
+          .costs("As there."),
       number("cpuadam_cores_perc", "0.8")
           .at_least(0)
           .at_most(1)
           .idle_without(Feature::optimizer_in_backward)
-          .says("Share of the cores for that."),
+          .says("super_offload: share of the cores for the update.")
+          .costs("More: a faster update, less for the thread that launches backward."),
   };
   return section;
 }

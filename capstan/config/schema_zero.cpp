@@ -20,8 +20,9 @@ std::vector<Key> stage_keys() {
           .costs("One more unit in flight; false makes a profile easier to read."),
       integer("sub_group_size", "1000000000")
           .at_least(1)
-          .says("Elements that the optimizer step works on at a time.")
-          .no_effect("the step updates one unit at a time and in place: no buffer to bound"),
+          .says("Offloaded optimizer: elements that are updated before their new values travel, at "
+                "most 8388608.")
+          .costs("Smaller: smaller staging buffers, more and shorter copies."),
       flag("ignore_unused_parameters", true)
           .says("A parameter without gradient is fine; false: an error that names it, at every "
                 "stage.")

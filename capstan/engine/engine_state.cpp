@@ -13,8 +13,10 @@
 
 #include "capstan/base/error.h"
 #include "capstan/device/host_facts.h"
+#include "capstan/engine/device_room.h"
 #include "capstan/engine/out_of_memory.h"
 #include "capstan/engine/settings.h"
+#include "capstan/shard/memory.h"
 
 namespace capstan::engine {
 
@@ -73,9 +75,13 @@ void EngineState::join(const Parts& parts) {
 void EngineState::build(const shard::ModelView& view) {
   shard::Plan plan = make_plan(view, options, group_->size());
   state_settings_ = state_settings(options);
-  const shard::Settings settings = shard_settings(options, group_->size(), state_settings_);
+  shard::Settings settings = shard_settings(options, group_->size(), state_settings_);
   after_sum_ = averaging(options.comm, group_->size()).after_sum;
   prepare_buffers(view.buffers, options.precision, *group_);
+  if (options.store.optimizer.auto_ratio && settings.host.used()) {
+    const auto room = device_room(view, options.store, *group_);
+    if (room.has_value()) shard::spill(plan, *room, settings);
+  }
   if (settings.host.used()) {
     const auto available = device::available_host_bytes();
     if (available.has_value()) check_host_memory(plan, settings, *available);
@@ -106,8 +112,11 @@ void EngineState::expect_backward(bool allowed, bool scaled) {
 }
 
 void EngineState::make_updater(const Parts& parts) {
-  // A core is left to the thread that launches the next forward beside a late update.
-  const int threads = at::get_num_threads() - (sharded->settings().host.late_updates ? 1 : 0);
+  // A core is left to the thread that launches forward or backward beside an update.
+  const shard::HostSettings& host = sharded->settings().host;
+  const bool beside = host.late_updates || host.early_bytes > 0;
+  const int share = static_cast<int>(options.store.optimizer.core_share * at::get_num_threads());
+  const int threads = std::min(share, at::get_num_threads() - (beside ? 1 : 0));
   workers_ = std::make_unique<optim::WorkerPool>(std::max(1, threads));
   if (parts.updater) {
     updater_ = parts.updater(*sharded);
@@ -118,6 +127,9 @@ void EngineState::make_updater(const Parts& parts) {
     updater_ = std::make_unique<KernelUpdater>(optimizer, *sharded, *workers_);
     base_lrs_.push_back(optimizer.hyper.lr);
     for (const optim::Group& group : optimizer.groups) base_lrs_.push_back(group.hyper.lr);
+  }
+  if (sharded->early_updates() != nullptr && updater_->updates_early()) {
+    sharded->before_backward = [this] { open_early(); };
   }
   if (sharded->device().is_cuda()) gate_ = std::make_unique<GradGate>(*sharded);
   if (parts.schedule) {
@@ -158,6 +170,7 @@ StepReport EngineState::step(std::optional<bool> boundary) {
   const bool counted = !managed || progress.micro_steps % options.batch.accumulation_steps == 0;
   if (!boundary.value_or(counted)) return {};
   StepReport report = guarded("step", [this] { return take_step(); });
+  if (sharded->before_backward) early_step_ended();
   log_->phase_ended(Phase::step, sharded->ledger());
   log_->step_ended(progress, report.lr, sharded->ledger(), group_->counters());
   return report;
@@ -170,6 +183,7 @@ StepReport EngineState::take_step() {
   ++progress.steps;
   progress.samples += options.batch.train_samples;
   const bool look = options.precision.scales_loss() || options.precision.check_grad_overflow;
+  guessed_ = false;
   const GradNorm norm = check_and_apply(report, look);
   report.grad_norm = norm.sum_norm * gradient_factor();
   const bool overflowed = look && norm.non_finite.has_value();
@@ -222,7 +236,39 @@ void EngineState::apply(const StepReport& report, double factor, const optim::St
   UpdateScalars scalars{.step = optimizer_steps(), .grad_factor = factor, .lr = report.lr};
   scalars.gate = gate;
   if (schedule_.has_value()) scalars.momentum = schedule_->at(schedule_steps() - 1, 0).momentum;
+  guessed_ = factor == gradient_factor();
+  if (guess_.has_value()) sharded->early_updates()->close(/*keep=*/*guess_ == scalars);
   updater_->update(*sharded, scalars);
+}
+
+// As apply() finds them if the gradients are neither clipped nor bad.
+UpdateScalars EngineState::guess_step() const {
+  UpdateScalars scalars{
+      .step = optimizer_steps() + 1, .grad_factor = gradient_factor(), .lr = learning_rates()};
+  if (schedule_.has_value()) scalars.momentum = schedule_->at(schedule_steps(), 0).momentum;
+  return scalars;
+}
+
+void EngineState::open_early() {
+  const bool managed = options.batch.managed_accumulation;
+  const bool last = !managed || (progress.micro_steps + 1) % options.batch.accumulation_steps == 0;
+  const bool measured = options.store.optimizer.early_updates == store::EarlyUpdates::measured;
+  if (!last || (measured && !early_choice_.early())) return;
+  UpdateScalars guess = guess_step();
+  if (sharded->early_updates()->is_open() && guess_ == guess) return;
+  sharded->early_updates()->close(/*keep=*/false);
+  guess_ = std::move(guess);
+  sharded->early_updates()->open(
+      [this](int unit, shard::FreshStates& fresh, const shard::EarlyUpdates::GoOn& go_on) {
+        updater_->update_early(*sharded, unit, *guess_, fresh, go_on);
+      });
+}
+
+void EngineState::early_step_ended() {
+  const auto now = std::chrono::steady_clock::now();
+  early_choice_.step_ended(guess_.has_value(), guessed_, now - last_step_);
+  last_step_ = now;
+  guess_.reset();
 }
 
 void EngineState::set_hyper_params(const std::vector<optim::HyperParams>& groups) {

@@ -12,6 +12,7 @@
 #include "capstan/checkpoint/folder_lock.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/checkpoint_types.h"
+#include "capstan/engine/early_choice.h"
 #include "capstan/engine/engine.h"
 #include "capstan/engine/grad_gate.h"
 #include "capstan/engine/run_log.h"
@@ -79,6 +80,10 @@ class EngineState {
   StepReport take_step();
   GradNorm check_and_apply(const StepReport& report, bool look);
   void apply(const StepReport& report, double factor, const optim::StepGate* gate = nullptr);
+  // Updates in backward.
+  UpdateScalars guess_step() const;
+  void open_early();
+  void early_step_ended();
 
   struct SaveContents;
   SaveContents save_contents(const SaveOptions& how);
@@ -116,6 +121,10 @@ class EngineState {
   std::unique_ptr<shard::Hooks> hooks_;
   std::unique_ptr<Updater> updater_;
   std::unique_ptr<GradGate> gate_;  // only where gradients are in GPU memory
+  EarlyChoice early_choice_;
+  std::optional<UpdateScalars> guess_;  // what units are updated with in this backward
+  bool guessed_ = false;                // the step was what would have been guessed
+  std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
   std::optional<schedule::Schedule> schedule_;
   std::vector<double> base_lrs_;  // by group
   std::unique_ptr<RunLog> log_;

@@ -1,5 +1,7 @@
 #include "capstan/engine/settings.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -40,6 +42,10 @@ void check_same_device(const shard::ModelView& view, std::size_t index) {
 // GEMM kernels are chosen by the alignment of their operands: the same at every stage.
 constexpr std::int64_t kCpuAlignBytes = 64;
 constexpr std::int64_t kCudaAlignBytes = 512;
+
+// Of an update on the host. (Chosen: long enough for full speed of the link, short enough that the
+// last one hardly delays the end.)
+constexpr std::int64_t kPieceElems = std::int64_t{1} << 23;
 
 }  // namespace
 
@@ -129,11 +135,17 @@ shard::Settings shard_settings(const Options& options, int ranks,
       .host = {.optimizer_share = options.store.optimizer.placement == store::Placement::host
                                       ? options.store.optimizer.ratio
                                       : 0,
-               .params = options.store.params.placement == store::Placement::host,
+               .params_share = options.store.params.placement == store::Placement::host ? 1.0 : 0.0,
                .pin = options.store.optimizer.pin && options.store.params.pin,
                .late_updates = options.store.optimizer.placement == store::Placement::host &&
                                options.store.optimizer.late_updates.value_or(
                                    policy.params == shard::Gather::per_use),
+               .early_bytes =
+                   options.store.optimizer.placement == store::Placement::host &&
+                           options.store.optimizer.early_updates != store::EarlyUpdates::never
+                       ? options.store.optimizer.early_bytes
+                       : 0,
+               .piece_elems = std::min(kPieceElems, options.shard.sub_group_elems),
                .out_of_memory_advice =
                    "offload less (offload_optimizer.ratio), use more ranks, or free host memory"},
       .unused = options.shard.unused_parameters,
@@ -183,8 +195,11 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
                       {.data_parallel = ranks,
                        .parameter_parallel = settings.policy.shards_optimizer() ? ranks : 1}));
   if (settings.host.used()) {
-    text += fmt::format("\nhost memory             {}",
-                        store::to_text(shard::host_forecast(plan, settings)));
+    text += fmt::format(
+        "\nhost memory             {} ({:.0f} % of the optimizer, {:.0f} % of the "
+        "parameters)",
+        store::to_text(shard::host_forecast(plan, settings)), 100 * settings.host.optimizer_share,
+        100 * settings.host.params_share);
   }
   return text;
 }

@@ -11,6 +11,20 @@
 
 namespace capstan::engine {
 
+namespace {
+
+// The link carries one of `made` while the CPU computes the next of `late`.
+std::vector<int> alternate(const std::vector<int>& late, const std::vector<int>& made) {
+  std::vector<int> order;
+  for (std::size_t i = 0; i < std::max(late.size(), made.size()); ++i) {
+    if (i < late.size()) order.push_back(late[i]);
+    if (i < made.size()) order.push_back(made[i]);
+  }
+  return order;
+}
+
+}  // namespace
+
 KernelUpdater::KernelUpdater(const optim::Options& options, const shard::ShardedModel& model,
                              optim::WorkerPool& workers)
     : device_(model.device()),
@@ -101,6 +115,12 @@ void KernelUpdater::run_stretches(const std::vector<Stretch>& stretches,
     if (target.values.defined()) {
       span.param = column(target.values, range.begin - target.range.begin);
     }
+    if (target.fresh != nullptr) {
+      span.fresh_master = column(target.fresh->master, range.begin);
+      for (std::size_t i = 0; i < target.fresh->moments.size(); ++i) {
+        span.fresh_states[i] = column(target.fresh->moments[i], range.begin);
+      }
+    }
     kernel(stretch, span);
   }
 }
@@ -120,12 +140,11 @@ void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at:
     run_stretches(stretches, states, grads, {{0, elems}, values}, kernel);
     return model.fetch_values(unit, values);
   }
-  // A piece travels to the device while the next is computed. (Chosen: long enough for full speed
-  // of the link, short enough that the last one hardly delays the end.)
-  constexpr std::int64_t kPieceElems = std::int64_t{1} << 23;
+  // A piece travels to the device while the next is computed.
+  const std::int64_t piece = model.settings().host.piece_elems;
   const bool same_dtype = states.master.scalar_type() == states.params.scalar_type();
-  for (std::int64_t begin = 0; begin < elems; begin += kPieceElems) {
-    const layout::ElemRange range{begin, std::min(elems, begin + kPieceElems)};
+  for (std::int64_t begin = 0; begin < elems; begin += piece) {
+    const layout::ElemRange range{begin, std::min(elems, begin + piece)};
     at::Tensor values = same_dtype ? at::Tensor() : model.new_values(unit, range.size());
     run_stretches(stretches, states, grads, {range, values}, kernel);
     if (same_dtype) values = states.master.narrow(0, range.begin, range.size());
@@ -135,6 +154,7 @@ void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at:
 
 void KernelUpdater::update_unit(shard::ShardedModel& model, int unit,
                                 const UpdateScalars& scalars) {
+  if (model.keep_early(unit)) return;
   const at::Tensor grads = model.owned_gradient(unit);
   const bool on_gpu = model.states(unit).master.is_cuda();
   const auto kernel = [&](const Stretch& stretch, const optim::Span& span) {
@@ -149,18 +169,38 @@ void KernelUpdater::update_unit(shard::ShardedModel& model, int unit,
   write_params(model, unit, grads, kernel);
 }
 
+void KernelUpdater::update_early(const shard::ShardedModel& model, int unit,
+                                 const UpdateScalars& scalars, shard::FreshStates& fresh,
+                                 const shard::EarlyUpdates::GoOn& go_on) {
+  const shard::UnitStates& states = model.states(unit);
+  const at::Tensor& grads = model.gradient_shard(unit);
+  const std::int64_t elems = states.owned.range.size();
+  const std::int64_t piece = model.settings().host.piece_elems;
+  const auto kernel = [&](const Stretch& stretch, const optim::Span& span) {
+    optim::update(kind_, hyper_of(stretch), scalars_of(scalars, stretch.group), span, run_);
+  };
+  for (std::int64_t begin = 0; begin < elems && go_on(); begin += piece) {
+    const layout::ElemRange range{begin, std::min(elems, begin + piece)};
+    const at::Tensor values =
+        fresh.values.defined() ? fresh.values.narrow(0, begin, range.size()) : at::Tensor();
+    run_stretches(stretches_[static_cast<std::size_t>(unit)], states, grads,
+                  {range, values, &fresh}, kernel);
+  }
+}
+
 void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScalars& scalars) {
   std::vector<int> late;
+  std::vector<int> made;  // already, in backward: they only travel
   for (const int unit : model.step_order()) {
     if (model.can_update_late(unit)) {
-      late.push_back(unit);
+      (model.updated_early(unit) ? made : late).push_back(unit);
     } else {
       update_unit(model, unit, scalars);
     }
     model.publish(unit);
   }
-  if (late.empty()) return;
-  model.update_late(std::move(late),
+  if (late.empty() && made.empty()) return;
+  model.update_late(alternate(late, made),
                     [this, &model, scalars](int unit) { update_unit(model, unit, scalars); });
 }
 

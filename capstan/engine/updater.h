@@ -25,6 +25,8 @@ struct UpdateScalars {
   std::optional<double> momentum;  // from a schedule that moves it
   // On a GPU, where the updater takes one: decides on the device, and replaces grad_factor.
   const optim::StepGate* gate = nullptr;
+
+  bool operator==(const UpdateScalars&) const = default;
 };
 
 // One state of the optimizer, e.g. "exp_avg", over the elements that this rank updates.
@@ -47,6 +49,13 @@ class Updater {
   virtual void update(shard::ShardedModel& model, const UpdateScalars& scalars) = 0;
   // True: update() may be called with a gate, before its outcome is known.
   virtual bool takes_gate() const { return false; }
+  // True: update_early() is there, and update() keeps what it made of units.
+  virtual bool updates_early() const { return false; }
+  // Fills `fresh` with what update() would make of the unit, whose gradient is complete. Ends when
+  // go_on() is false.
+  virtual void update_early(const shard::ShardedModel& /*model*/, int /*unit*/,
+                            const UpdateScalars& /*scalars*/, shard::FreshStates& /*fresh*/,
+                            const shard::EarlyUpdates::GoOn& /*go_on*/) {}
   // Of each parameter group, where the engine keeps them.
   virtual void set_hyper_params(const std::vector<optim::HyperParams>& /*groups*/) {}
 
@@ -74,6 +83,9 @@ class KernelUpdater final : public Updater {
   bool takes_gate() const override {
     return device_.is_cuda() && !any_on_host_ && kind_ != optim::Kind::lamb;
   }
+  bool updates_early() const override { return kind_ != optim::Kind::lamb; }
+  void update_early(const shard::ShardedModel& model, int unit, const UpdateScalars& scalars,
+                    shard::FreshStates& fresh, const shard::EarlyUpdates::GoOn& go_on) override;
   void set_hyper_params(const std::vector<optim::HyperParams>& groups) override {
     groups_.hyper = groups;
   }
@@ -94,6 +106,7 @@ class KernelUpdater final : public Updater {
   struct Target {
     layout::ElemRange range;
     at::Tensor values;
+    const shard::FreshStates* fresh = nullptr;  // instead of the states themselves
   };
 
   std::vector<Stretch> stretches_of(const shard::ShardedModel& model, int unit) const;

@@ -28,6 +28,10 @@ struct Span {
   ConstColumn grad;           // read
   Column states[kMaxStates];  // read and written; in the order of state_names()
   Column param;               // optional: receives a copy of the updated master
+  // Optional, all or none, for the CPU's element-wise update: the new values go here, and master
+  // and states keep the old ones.
+  Column fresh_master;
+  Column fresh_states[kMaxStates];
   std::int64_t elems = 0;
 };
 

@@ -34,7 +34,8 @@ void HostGrads::take(int unit, at::Tensor sum) {
   // A sum of one operand may stay in 16 bits; a home that was wider once is wide enough for it.
   if (!home.sum.defined()) home.sum = new_host(sum.numel(), sum.scalar_type());
   if (first && home.sum.scalar_type() == sum.scalar_type()) {
-    traffic_.fetch(home.sum, std::move(sum));
+    HostTraffic::Ahead arrival = traffic_.fetch(home.sum, std::move(sum));
+    if (on_ready) on_ready(unit, std::move(arrival));
     return;
   }
   if (guests_.size() >= kMaxGuests) finish();
@@ -47,8 +48,10 @@ void HostGrads::finish() {
   traffic_.finish_fetches();
   for (const Guest& guest : guests_) {
     Home& home = homes_[static_cast<std::size_t>(guest.unit)];
+    if (before_change) before_change(guest.unit);
     if (guest.first) {
       home.sum.copy_(guest.values);
+      if (on_ready) on_ready(guest.unit, {});
       continue;
     }
     if (c10::elementSize(home.sum.scalar_type()) < c10::elementSize(accum_)) {
@@ -57,6 +60,7 @@ void HostGrads::finish() {
       home.sum = std::move(wide);
     }
     home.sum.add_(guest.values);
+    if (on_ready) on_ready(guest.unit, {});
   }
   guests_.clear();
 }

@@ -36,6 +36,10 @@ class HostGrads final : public GradSink {
   // Told of every gradient while it is still on the device. `alone`: it is the step's first of its
   // unit, and so far the whole sum.
   std::function<void(int unit, const at::Tensor& sum, bool alone)> on_take;
+  // Told when sum(unit) holds all that was taken so far, once `arrival` has come; and before it
+  // changes again.
+  std::function<void(int unit, HostTraffic::Ahead arrival)> on_ready;
+  std::function<void(int unit)> before_change;
 
  private:
   struct Home {

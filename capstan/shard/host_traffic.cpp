@@ -45,15 +45,16 @@ void HostTraffic::drop_ended(std::deque<Copy>& copies) {
   while (!copies.empty() && copies.front().ended->query()) copies.pop_front();
 }
 
-void HostTraffic::fetch(at::Tensor host, at::Tensor values) {
+HostTraffic::Ahead HostTraffic::fetch(at::Tensor host, at::Tensor values) {
   if (!to_host_.has_value()) {
     host.copy_(values);
-    return;
+    return {};
   }
   drop_ended(fetches_);
   order_behind_current(*to_host_);
   auto ended = start(*to_host_, host, values);
-  fetches_.push_back({std::move(host), std::move(values), std::move(ended)});
+  fetches_.push_back({std::move(host), std::move(values), ended});
+  return {std::move(ended)};
 }
 
 void HostTraffic::finish_fetches() {

@@ -22,8 +22,13 @@ class HostTraffic {
   HostTraffic(const HostTraffic&) = delete;
   HostTraffic& operator=(const HostTraffic&) = delete;
 
+  // The end of a copy.
+  struct Ahead {
+    std::shared_ptr<c10::Event> arrived;  // null on the CPU: it has
+  };
+
   // Starts host = values, behind what the current stream holds now.
-  void fetch(at::Tensor host, at::Tensor values);
+  Ahead fetch(at::Tensor host, at::Tensor values);
   // Returns when every fetch has arrived.
   void finish_fetches();
 
@@ -32,9 +37,6 @@ class HostTraffic {
   void send(at::Tensor values, at::Tensor host);
 
   // As send(), but the current stream does not wait until await().
-  struct Ahead {
-    std::shared_ptr<c10::Event> arrived;  // null on the CPU: it has
-  };
   Ahead send_ahead(at::Tensor values, at::Tensor host);
   void await(const Ahead& ahead) const;
 
@@ -47,6 +49,8 @@ class HostTraffic {
   void limit_sends();
   // Returns when no send reads host memory any more.
   void finish_sends();
+  // Gives host memory back that none reads any more.
+  void drop_ended_sends() { drop_ended(sends_); }
 
   // What is issued while the handle of this stream is current runs behind the copies to the device.
   std::optional<c10::Stream> to_device() const { return to_device_; }

@@ -1,6 +1,7 @@
 #include "capstan/shard/memory.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace capstan::shard {
@@ -115,13 +116,141 @@ MemoryForecast forecast(const Plan& plan, const Settings& settings) {
   return result;
 }
 
+namespace {
+
+// Beside the old state of a unit that is updated in backward.
+MemoryUse fresh_bytes(const UnitSpec& unit, const Settings& settings) {
+  const std::int64_t elems = unit.layout.shard_elems();
+  const auto moments = static_cast<std::int64_t>(settings.states.moment_names.size());
+  MemoryUse use;
+  use[MemoryKind::optimizer] =
+      elems * (size_bytes(settings.states.master) + moments * size_bytes(settings.states.moments));
+  if (settings.states.master != unit.dtype) {
+    use[MemoryKind::parameters] = elems * size_bytes(unit.dtype);
+  }
+  return use;
+}
+
+}  // namespace
+
+namespace {
+
+// The last units among those that `may`, until they hold this share of all elements that may.
+std::vector<bool> last_units(const Plan& plan, double share, const std::vector<bool>& may) {
+  double all = 0;
+  for (std::size_t i = 0; i < may.size(); ++i) {
+    if (may[i]) all += static_cast<double>(plan.units[i].layout.padded_elems());
+  }
+  std::vector<bool> taken(may.size(), false);
+  double elems = 0;
+  for (std::size_t i = may.size(); i-- > 0;) {
+    if (!may[i] || elems >= share * all) continue;
+    taken[i] = true;
+    elems += static_cast<double>(plan.units[i].layout.padded_elems());
+  }
+  return taken;
+}
+
+// Raises `share`, which `may` bounds, by one unit; false: there is none left.
+bool raise(const Plan& plan, const std::vector<bool>& may, double most, double& share) {
+  const std::vector<bool> now = last_units(plan, share, may);
+  const std::vector<bool> limit = last_units(plan, most, may);
+  double all = 0;
+  double elems = 0;
+  bool raised = false;
+  for (std::size_t i = may.size(); i-- > 0;) {
+    if (!may[i]) continue;
+    const auto size = static_cast<double>(plan.units[i].layout.padded_elems());
+    all += size;
+    const bool next = !raised && !now[i] && limit[i];
+    raised = raised || next;
+    if (now[i] || next) elems += size;
+  }
+  if (raised) share = (elems - 0.5) / all;  // half an element less: exactly these
+  return raised;
+}
+
+std::vector<bool> trainable_units(const Plan& plan) {
+  std::vector<bool> may;
+  for (const UnitSpec& unit : plan.units) may.push_back(unit.trainable);
+  return may;
+}
+
+std::vector<bool> released_units(const Plan& plan, const Settings& settings) {
+  std::vector<bool> may;
+  for (const UnitSpec& unit : plan.units) may.push_back(bytes_of(unit, settings).released);
+  return may;
+}
+
+}  // namespace
+
+std::vector<bool> states_on_host(const Plan& plan, const Settings& settings) {
+  return last_units(plan, settings.host.optimizer_share, trainable_units(plan));
+}
+
+std::vector<bool> params_on_host(const Plan& plan, const Settings& settings) {
+  return last_units(plan, settings.host.params_share, released_units(plan, settings));
+}
+
+std::int64_t device_need(const Plan& plan, const Settings& settings) {
+  // Gradient buffers of a whole unit at a time: one is filled, one is reduced, one leaves.
+  constexpr std::int64_t kLocals = 3;
+  const std::vector<bool> states = states_on_host(plan, settings);
+  const std::vector<bool> shards = params_on_host(plan, settings);
+  const bool at_step = settings.reduce.schedule == ReduceSchedule::at_step;
+  std::int64_t kept = 0;
+  std::int64_t whole = 0;
+  std::int64_t largest_whole = 0;
+  std::int64_t largest_local = 0;
+  for (std::size_t i = 0; i < plan.units.size(); ++i) {
+    const UnitBytes unit = bytes_of(plan.units[i], settings);
+    if (!shards[i]) kept += unit.shard;
+    if (!states[i]) kept += unit.states + unit.sum;
+    if (at_step || unit.resident) kept += unit.local;
+    const std::int64_t gathered = shards[i] ? plan.units[i].whole_bytes() : unit.whole;
+    whole += gathered;
+    largest_whole = std::max(largest_whole, gathered);
+    largest_local = std::max(largest_local, unit.local + unit.converted);
+  }
+  return kept + kLocals * largest_local +
+         std::min(whole, std::max(2 * largest_whole, settings.limits.max_live_bytes));
+}
+
+void spill(const Plan& plan, std::int64_t device_bytes, Settings& settings) {
+  const double most_states = std::exchange(settings.host.optimizer_share, 0.0);
+  const double most_params = std::exchange(settings.host.params_share, 0.0);
+  while (device_need(plan, settings) > device_bytes) {
+    if (raise(plan, trainable_units(plan), most_states, settings.host.optimizer_share)) continue;
+    if (raise(plan, released_units(plan, settings), most_params, settings.host.params_share)) {
+      continue;
+    }
+    return;
+  }
+}
+
+std::vector<bool> early_units(const Plan& plan, const Settings& settings) {
+  std::vector<bool> early(plan.units.size(), false);
+  const std::vector<bool> on_host = states_on_host(plan, settings);
+  std::int64_t bytes = 0;
+  for (std::size_t i = plan.units.size(); i-- > 0;) {
+    if (!on_host[i]) continue;
+    bytes += fresh_bytes(plan.units[i], settings).total();
+    if (bytes > settings.host.early_bytes) break;
+    early[i] = true;
+  }
+  return early;
+}
+
 MemoryUse host_forecast(const Plan& plan, const Settings& settings) {
   MemoryUse use;
-  const std::vector<bool> on_host = units_on_host(plan, settings.host.optimizer_share);
+  const std::vector<bool> on_host = states_on_host(plan, settings);
+  const std::vector<bool> shards = params_on_host(plan, settings);
+  const std::vector<bool> early = early_units(plan, settings);
   for (std::size_t i = 0; i < plan.units.size(); ++i) {
     const UnitSpec& unit = plan.units[i];
+    if (early[i]) use += fresh_bytes(unit, settings);
     const UnitBytes bytes = bytes_of(unit, settings);
-    const bool params = settings.host.params && bytes.released;
+    const bool params = shards[i];
     if (params) {
       use[MemoryKind::parameters] += unit.layout.shard_elems() * size_bytes(unit.dtype);
     }

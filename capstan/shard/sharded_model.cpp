@@ -1,5 +1,6 @@
 #include "capstan/shard/sharded_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -11,6 +12,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/shard/early_shard.h"
+#include "capstan/shard/memory.h"
 #include "capstan/shard/torch_dtype.h"
 
 namespace capstan::shard {
@@ -20,7 +22,8 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
       group_(group),
       pool_(model.home(), ledger_, settings_.out_of_memory_advice) {
   check_plans_agree();
-  on_host_ = units_on_host(plan_, settings_.host.optimizer_share);
+  on_host_ = states_on_host(plan_, settings_);
+  params_on_host_ = params_on_host(plan_, settings_);
   if (settings_.host.used()) {
     // Page-locked memory serves copies to another device; there are none for a model on the CPU.
     const bool pinned = settings_.host.pin && !pool_.device().is_cpu();
@@ -34,26 +37,24 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
     late_traffic_ = std::make_unique<HostTraffic>(pool_.device());
     late_ = std::make_unique<LateUpdates>(static_cast<int>(plan_.units.size()));
   }
+  if (host_grads_ != nullptr && settings_.host.early_bytes > 0) {
+    early_ =
+        std::make_unique<EarlyUpdates>(early_units(plan_, settings_), *host_pool_, pool_.device());
+    early_->prepare(states_);
+    host_grads_->before_change = [this](int unit) { early_->forget(unit); };
+    host_grads_->on_ready = [this](int unit, HostTraffic::Ahead arrival) {
+      early_->ready(unit, states(unit), std::move(arrival));
+    };
+  }
   gatherer_ = std::make_unique<Gatherer>(units_, group_, settings_.limits, traffic_.get());
   gatherer_->before_gather = [this](int unit) { await_update(unit); };
   reducer_ = std::make_unique<Reducer>(plan_, group_, pool_, settings_.reduce, host_grads_.get());
 }
 
-std::vector<bool> units_on_host(const Plan& plan, double share) {
-  std::vector<bool> on_host(plan.units.size(), false);
-  const double wanted = share * static_cast<double>(plan.trainable_elems());
-  double placed = 0;
-  for (std::size_t i = 0; i < plan.units.size(); ++i) {
-    if (!plan.units[i].trainable || placed >= wanted) continue;
-    on_host[i] = true;
-    placed += static_cast<double>(plan.units[i].layout.padded_elems());
-  }
-  return on_host;
-}
-
-StatesHome ShardedModel::home_of(int unit, bool params_on_host) {
+StatesHome ShardedModel::home_of(int unit) {
   const bool on_host = on_host_[static_cast<std::size_t>(unit)];
-  return {on_host ? *host_pool_ : pool_, on_host, on_host == params_on_host};
+  const bool beside = on_host == params_on_host_[static_cast<std::size_t>(unit)];
+  return {on_host ? *host_pool_ : pool_, on_host, beside};
 }
 
 std::vector<std::int64_t> ShardedModel::from_all_ranks(std::int64_t mine, const char* label) {
@@ -106,27 +107,35 @@ at::Tensor ShardedModel::whole_param(const ModelView& model, int index) {
   return param;
 }
 
-void ShardedModel::adopt(const ModelView& model) {
+Unit ShardedModel::adopt_unit(const ModelView& model, int index) {
+  const auto i = static_cast<std::size_t>(index);
+  const UnitSpec& spec = plan_.units[i];
   const bool sharded = settings_.policy.shards_optimizer();
-  units_.reserve(plan_.units.size());
+  std::vector<at::Tensor> members;
+  members.reserve(spec.params.size());
+  for (const int param : spec.params) members.push_back(whole_param(model, param));
+  const bool keep_whole = spec.resident || settings_.policy.params != Gather::per_use;
+  if (spec.trainable) {
+    states_[i] = make_states(spec, members, owned_elems(spec, sharded, group_.rank()),
+                             settings_.states, home_of(index));
+  }
+  Unit unit(spec, plan_.params, std::move(members), pool_,
+            UnitRole{group_.rank(), keep_whole, params_on_host_[i] ? host_pool_.get() : nullptr});
+  if (!keep_whole) unit.release();
+  if (spec.trainable) bind_params(states_[i], unit, sharded);
+  return unit;
+}
+
+// The last first: what goes to the host makes room for what stays, so that the start never needs
+// more than its end and one unit.
+void ShardedModel::adopt(const ModelView& model) {
   states_.resize(plan_.units.size());
+  for (int i = static_cast<int>(plan_.units.size()) - 1; i >= 0; --i) {
+    units_.push_back(adopt_unit(model, i));
+  }
+  std::reverse(units_.begin(), units_.end());
   for (std::size_t i = 0; i < plan_.units.size(); ++i) {
-    const UnitSpec& spec = plan_.units[i];
-    std::vector<at::Tensor> members;
-    members.reserve(spec.params.size());
-    for (const int index : spec.params) members.push_back(whole_param(model, index));
-    const bool keep_whole = spec.resident || settings_.policy.params != Gather::per_use;
-    const bool params_on_host = settings_.host.params && !keep_whole;
-    if (spec.trainable) {
-      states_[i] = make_states(spec, members, owned_elems(spec, sharded, group_.rank()),
-                               settings_.states, home_of(static_cast<int>(i), params_on_host));
-      step_order_.push_back(static_cast<int>(i));
-    }
-    Unit& unit = units_.emplace_back(
-        spec, plan_.params, std::move(members), pool_,
-        UnitRole{group_.rank(), keep_whole, params_on_host ? host_pool_.get() : nullptr});
-    if (!keep_whole) unit.release();
-    if (spec.trainable) bind_params(states_[i], unit, sharded);
+    if (plan_.units[i].trainable) step_order_.push_back(static_cast<int>(i));
   }
 }
 
@@ -142,7 +151,9 @@ void ShardedModel::end_use(int boundary) {
 }
 
 void ShardedModel::begin_backward(bool sync) {
-  settle_updates();  // the gradients' homes are read until then
+  settle_late();  // the gradients' homes are read until then
+  if (late_traffic_ != nullptr) late_traffic_->drop_ended_sends();
+  if (sync && before_backward) before_backward();
   reducer_->begin_backward(sync);
 }
 
@@ -179,6 +190,16 @@ void ShardedModel::await_update(int unit) {
 }
 
 void ShardedModel::settle_updates() {
+  settle_late();
+  if (early_ != nullptr) early_->close(/*keep=*/false);  // the caller may change what it reads
+}
+
+void ShardedModel::stop_updates() noexcept {
+  late_.reset();
+  early_.reset();
+}
+
+void ShardedModel::settle_late() {
   if (late_ == nullptr || late_->idle()) return;
   late_->wait_all();
   for (const int unit : step_order_) await_update(unit);
@@ -194,7 +215,7 @@ void ShardedModel::end_backward() {
 }
 
 void ShardedModel::finish_gradients() {
-  settle_updates();
+  settle_late();
   if (settings_.unused == UnusedParameters::error) {
     const std::vector<int> unused = reducer_->unused_params();
     if (!unused.empty()) {
@@ -224,6 +245,7 @@ const at::Tensor& ShardedModel::gradient_shard(int unit) const {
 }
 
 void ShardedModel::clear_gradients() {
+  if (early_ != nullptr) early_->close(/*keep=*/false);
   reducer_->clear();
   if (host_grads_ != nullptr) host_grads_->clear();
 }
@@ -242,6 +264,26 @@ void ShardedModel::send_values(int unit, std::int64_t begin, at::Tensor values) 
   } else {
     traffic_->send(place, std::move(values));
   }
+}
+
+bool ShardedModel::keep_early(int unit) {
+  FreshStates fresh = early_ == nullptr ? FreshStates() : early_->take(unit);
+  if (!fresh.master.defined()) return false;
+  UnitStates& mine = states(unit);
+  mine.moments = std::move(fresh.moments);
+  const bool shared = mine.master_is_params();
+  if (shared) {
+    mine.master.copy_(fresh.master);
+  } else {
+    mine.master = std::move(fresh.master);
+  }
+  const at::Tensor values = fresh.values.defined() ? std::move(fresh.values) : mine.master;
+  if (sends_values(unit)) {
+    send_values(unit, 0, values);
+  } else if (!shared) {
+    mine.params.copy_(values);
+  }
+  return true;
 }
 
 void ShardedModel::fetch_values(int unit, at::Tensor values) {

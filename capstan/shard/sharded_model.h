@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "capstan/comm/group.h"
+#include "capstan/shard/early_updates.h"
 #include "capstan/shard/gather.h"
 #include "capstan/shard/host_grads.h"
 #include "capstan/shard/late_updates.h"
@@ -28,20 +29,23 @@ namespace capstan::shard {
 
 // What lives in host memory instead of the device's.
 struct HostSettings {
-  // Share of the elements whose master, moments and gradient sums do; the first units in the plan.
+  // Share of the elements whose master, moments and gradient sums do; and of those whose shards do,
+  // among units that are released between uses. The last units in the plan: their gradients come
+  // first, and forward uses them last.
   double optimizer_share = 0;
-  bool params = false;  // shards of units that are released between uses
+  double params_share = 0;
   bool pin = true;
   // Units may be updated while the next forward runs. For those that stay whole between uses, a
   // reader outside of the model's forward would see old values.
   bool late_updates = false;
+  // For units that are updated in backward, before the step is decided: memory beside their old
+  // state, at most this much.
+  std::int64_t early_bytes = 0;
+  std::int64_t piece_elems = std::int64_t{1} << 23;  // updated, and sent to the device, at a time
   std::string out_of_memory_advice;
 
-  bool used() const { return optimizer_share > 0 || params; }
+  bool used() const { return optimizer_share > 0 || params_share > 0; }
 };
-
-// By unit: whether its optimizer state lives on the host. Pure.
-std::vector<bool> units_on_host(const Plan& plan, double share);
 
 struct Settings {
   Policy policy;
@@ -119,8 +123,14 @@ class ShardedModel {
   void update_late(std::vector<int> units, std::function<void(int unit)> update);
   // Returns when all units are up to date. Every access from outside of forward begins with it.
   void settle_updates();
-  // Ends the thread; what it had not begun is lost.
-  void stop_updates() noexcept { late_.reset(); }
+  // Ends the threads; what they had not begun is lost.
+  void stop_updates() noexcept;
+  // Updates in backward; null where there are none. before_backward: called when one begins, to
+  // open it. keep_early(): what it made of the unit becomes its state; false: it made nothing.
+  EarlyUpdates* early_updates() { return early_.get(); }
+  std::function<void()> before_backward;
+  bool updated_early(int unit) const { return early_ != nullptr && early_->has(unit); }
+  bool keep_early(int unit);
   // For units whose parameters are on the host but whose states are not: the way back.
   void fetch_values(int unit, at::Tensor values);
   // Collective: after a unit's `states().params` were updated. Starts the gather that makes the
@@ -137,8 +147,10 @@ class ShardedModel {
   void check_same_use(int boundary);
   std::vector<std::int64_t> from_all_ranks(std::int64_t mine, const char* label);
   void adopt(const ModelView& model);
-  StatesHome home_of(int unit, bool params_on_host);
+  Unit adopt_unit(const ModelView& model, int index);
+  StatesHome home_of(int unit);
   void await_update(int unit);
+  void settle_late();
   at::Tensor whole_param(const ModelView& model, int index);
 
   Plan plan_;
@@ -149,7 +161,8 @@ class ShardedModel {
   store::Ledger host_ledger_;
   std::unique_ptr<store::Pool> host_pool_;  // null where nothing lives on the host, like the next
   std::unique_ptr<HostTraffic> traffic_;
-  std::vector<bool> on_host_;  // by unit: its optimizer state
+  std::vector<bool> on_host_;         // by unit: its optimizer state
+  std::vector<bool> params_on_host_;  // by unit: its shard
   std::unique_ptr<HostGrads> host_grads_;
   std::vector<Unit> units_;
   std::vector<UnitStates> states_;  // by unit; empty for frozen ones
@@ -160,7 +173,8 @@ class ShardedModel {
   std::unique_ptr<HostTraffic> late_traffic_;  // used by that thread while it runs
   HostTraffic::Ahead late_arrival_;            // likewise: of the last values it sent
   bool updating_late_ = false;                 // likewise
-  std::unique_ptr<LateUpdates> late_;  // null where nothing is late; last: ends before what it uses
+  std::unique_ptr<LateUpdates> late_;          // null where nothing is late
+  std::unique_ptr<EarlyUpdates> early_;        // these two last: they end before what they use
 };
 
 }  // namespace capstan::shard

@@ -25,6 +25,11 @@ std::int64_t MemoryUse::total() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
+MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] += other.bytes[i];
+  return *this;
+}
+
 std::string to_text(const MemoryUse& use) {
   return fmt::format(
       "parameters {}, gradients {}, optimizer {}", format_bytes(use[MemoryKind::parameters]),

@@ -26,6 +26,7 @@ struct MemoryUse {
   std::int64_t operator[](MemoryKind kind) const { return bytes[static_cast<int>(kind)]; }
   std::int64_t& operator[](MemoryKind kind) { return bytes[static_cast<int>(kind)]; }
   std::int64_t total() const;
+  MemoryUse& operator+=(const MemoryUse& other);
   bool operator==(const MemoryUse&) const = default;
 };
 

@@ -10,6 +10,9 @@ namespace capstan::store {
 
 enum class Placement { device, host, nvme };
 
+// measured: both ways are tried, then the faster one is used.
+enum class EarlyUpdates { never, always, measured };
+
 struct ParamOptions {
   Placement placement = Placement::device;
   bool pin = true;        // page-locked host memory: fast copies, unavailable to others
@@ -27,11 +30,17 @@ struct OptimizerOptions {
   int buffer_count = 4;        // nvme: tiles in flight; parameter, gradient and each state need one
   bool pipeline_read = false;  // nvme: read the next tile while this one is computed
   bool pipeline_write = false;  // nvme: write the last tile while this one is computed
-  bool fast_init = false;  // nvme: make the masters from 16-bit shards that are on nvme already
-  double ratio = 1.0;      // host: share of the elements whose state is offloaded; the rest stays
+  bool fast_init = false;   // nvme: make the masters from 16-bit shards that are on nvme already
+  double ratio = 1.0;       // host: share of the elements whose state is offloaded; the rest stays
+  bool auto_ratio = false;  // host: only what the device cannot hold, at most `ratio`
   // host: the update runs on while the next forward has begun; each unit is waited for at its use.
   // Unset: at stage 3, where nobody can read a parameter without that wait.
   std::optional<bool> late_updates;
+  // host: units are updated in backward, when their gradients have come, into memory beside their
+  // state. Where the norm then demands another factor, or the step is skipped, that is dropped.
+  EarlyUpdates early_updates = EarlyUpdates::never;
+  std::int64_t early_bytes = std::int64_t{8} << 30;  // at most this much memory for that
+  double core_share = 1.0;  // host: of the threads that libtorch would use, for the update
   bool operator==(const OptimizerOptions&) const = default;
 };
 
@@ -39,6 +48,10 @@ struct Options {
   ParamOptions params;
   OptimizerOptions optimizer;
   Placement gradients = Placement::device;  // gradient shards; host follows an offloaded optimizer
+  // For auto_ratio: what the engine may take of each device, activations among it (unset: what is
+  // free at its start); and what it leaves to activations.
+  std::optional<std::int64_t> device_bytes;
+  std::int64_t activation_bytes = std::int64_t{8} << 30;
   bool operator==(const Options&) const = default;
 };
 

@@ -176,6 +176,31 @@ TEST(Apply, PlacementsFollowTheirSectionsOnceTheyAreAvailable) {
   EXPECT_EQ(options.params.buffer_bytes, 20);
 }
 
+TEST(Apply, OffloadedUpdatesAndWhatTheDeviceHolds) {
+  const auto store_of = [](const char* text) {
+    return to_store(walk(json::read_document(text, "ds.json"), {}).table);
+  };
+  const store::Options plain = store_of(R"({"zero_optimization": {"stage": 2,
+      "offload_optimizer": {"device": "cpu"}}})");
+  EXPECT_EQ(plain.optimizer.early_updates, store::EarlyUpdates::never);
+  EXPECT_FALSE(plain.optimizer.auto_ratio);
+  EXPECT_FALSE(plain.device_bytes.has_value());
+  const store::Options own = store_of(R"({"zero_optimization": {"stage": 2,
+      "offload_optimizer": {"device": "cpu", "ratio": "auto"}},
+      "capstan": {"early_updates": "measured", "early_updates_bytes": 100, "device_bytes": 1000,
+                  "activation_bytes": 10}})");
+  EXPECT_EQ(own.optimizer.early_updates, store::EarlyUpdates::measured);
+  EXPECT_EQ(own.optimizer.early_bytes, 100);
+  EXPECT_TRUE(own.optimizer.auto_ratio);
+  EXPECT_EQ(own.optimizer.ratio, 1.0);
+  EXPECT_EQ(own.device_bytes, 1000);
+  EXPECT_EQ(own.activation_bytes, 10);
+  const store::Options super = store_of(R"({"zero_optimization": {"stage": 3,
+      "offload_optimizer": {"device": "cpu", "super_offload": true, "cpuadam_cores_perc": 0.5}}})");
+  EXPECT_EQ(super.optimizer.early_updates, store::EarlyUpdates::always);
+  EXPECT_EQ(super.optimizer.core_share, 0.5);
+}
+
 TEST(Apply, RulesBetweenKeys) {
   const auto has = [](const char* text, const char* words) {
     EXPECT_THAT(problems_of(text), HasSubstr(words)) << text;

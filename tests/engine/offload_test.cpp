@@ -1,7 +1,9 @@
 // Placement is not another engine: with states, gradients or parameters in host memory every number
 // stays what it was, and both ledgers say what lives where.
+#include <algorithm>
 #include <future>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -60,9 +62,20 @@ void expect_same(const Trained& a, const Trained& b, const std::string& what) {
   }
 }
 
+using store::EarlyUpdates;
+
+// How an offloaded update is spread in time.
+struct Overlap {
+  bool late = false;
+  EarlyUpdates early = EarlyUpdates::never;
+};
+constexpr Overlap kNone{};
+constexpr Overlap kBoth{.late = true, .early = EarlyUpdates::always};
+
 // The optimizer on the host in whole and in part; at stage 3 also the parameters, with the
 // optimizer on either side.
-void expect_offload_changes_nothing(const Case& run) {
+void expect_offload_changes_nothing(const Case& run,
+                                    const std::vector<Overlap>& overlaps = {kNone, kBoth}) {
   const std::string where =
       fmt::format("stage {} {} world {} backwards {} clip {} {}", run.stage, name(run.dtype),
                   run.world, run.backwards, run.clip, optim::name(run.kind));
@@ -71,10 +84,13 @@ void expect_offload_changes_nothing(const Case& run) {
     Options options = options_of(run);
     options.store.optimizer.placement = Placement::host;
     options.store.optimizer.ratio = ratio;
-    for (const bool late : {false, true}) {
+    for (const Overlap& overlap : overlaps) {
       options.store.params.placement = Placement::device;
-      options.store.optimizer.late_updates = late;
-      const std::string how = fmt::format("{}, ratio {}{}", where, ratio, late ? ", late" : "");
+      options.store.optimizer.late_updates = overlap.late;
+      options.store.optimizer.early_updates = overlap.early;
+      const std::string how =
+          fmt::format("{}, ratio {}{}{}", where, ratio, overlap.late ? ", late" : "",
+                      overlap.early == EarlyUpdates::always ? ", early" : "");
       expect_same(reference, train(run, options), how);
       if (run.stage < 3) continue;
       options.store.params.placement = Placement::host;
@@ -90,7 +106,9 @@ void expect_offload_changes_nothing(const Case& run) {
 TEST(Offload, GivesTheSameBitsAtEveryStageAndWorld) {
   for (const int stage : {1, 2, 3}) {
     for (const int world : {1, 2, 3, 4}) {
-      expect_offload_changes_nothing({.stage = stage, .world = world, .clip = 0.05});
+      expect_offload_changes_nothing(
+          {.stage = stage, .world = world, .clip = 0.05},
+          {kNone, {.late = true}, {.early = EarlyUpdates::always}, kBoth});
     }
   }
 }
@@ -120,6 +138,59 @@ TEST(Offload, SkipsTheSameOverflowingSteps) {
   const Trained reference = train(run, options_of(run));
   EXPECT_FALSE(reference.reports.front().applied);
   expect_offload_changes_nothing(run);
+}
+
+constexpr std::int64_t kDeviceBytes[] = {0, 6'000, 12'000, 18'000, 24'000, 1 << 30};
+
+TEST(Offload, GivesTheSameBitsWhateverTheDeviceHolds) {
+  for (const int stage : {2, 3}) {
+    const Case run{.stage = stage, .world = 2, .clip = 0.05};
+    const Trained reference = train(run, options_of(run));
+    Options options = options_of(run);
+    options.store.optimizer.placement = Placement::host;
+    options.store.optimizer.auto_ratio = true;
+    options.store.params.placement = stage == 3 ? Placement::host : Placement::device;
+    options.store.activation_bytes = 1000;
+    for (const std::int64_t bytes : kDeviceBytes) {
+      options.store.device_bytes = bytes + options.store.activation_bytes;
+      expect_same(reference, train(run, options), fmt::format("stage {}, {} bytes", stage, bytes));
+    }
+  }
+}
+
+// The device is filled first; what it cannot hold goes to the host, states before parameters.
+TEST(Offload, SpillsOnlyWhatTheDeviceCannotHold) {
+  run_ranks(1, [](comm::Group& group) {
+    test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
+    Options options = options_of({.stage = 3});
+    options.store.optimizer.placement = Placement::host;
+    options.store.params.placement = Placement::host;
+    Engine engine(model, options, {.group = &group});
+    const shard::Plan& plan = engine.sharded().plan();
+    const auto count = [](const std::vector<bool>& units) {
+      return std::count(units.begin(), units.end(), true);
+    };
+    const shard::Settings all = engine.sharded().settings();
+    auto last_states = count(shard::states_on_host(plan, all));
+    auto last_params = count(shard::params_on_host(plan, all));
+    for (const std::int64_t bytes : kDeviceBytes) {
+      shard::Settings settings = all;
+      shard::spill(plan, bytes, settings);
+      const auto states = count(shard::states_on_host(plan, settings));
+      const auto params = count(shard::params_on_host(plan, settings));
+      EXPECT_LE(states, last_states) << bytes;
+      EXPECT_LE(params, last_params) << bytes;
+      if (params > 0) {
+        EXPECT_EQ(states, count(shard::states_on_host(plan, all))) << bytes;
+      }
+      const bool fits = shard::device_need(plan, settings) <= bytes;
+      EXPECT_EQ(fits, bytes > 0) << bytes;
+      last_states = states;
+      last_params = params;
+    }
+    EXPECT_EQ(last_states, 0);
+    EXPECT_EQ(last_params, 0);
+  });
 }
 
 // On the host: what the layout says, at the device: no state at all.

@@ -1,3 +1,4 @@
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,43 @@ TEST_P(EqualBits, ForEveryThreadCount) {
     for (const int threads : {1, 2, 5}) {
       EXPECT_EQ(run_case(c, GetParam(), threads), expected)
           << variant.label << " threads=" << threads;
+    }
+  }
+}
+
+// Long enough that stores go past the caches, short, and not a multiple of the vector's width.
+TEST_P(EqualBits, IntoFreshColumnsWhileTheOldOnesStay) {
+  WorkerPool pool(1);
+  const CpuRun run = {.pool = pool, .simd = GetParam()};
+  const Stepper through_fresh = [&run](const Case& c, const StepScalars& scalars, Span span) {
+    const std::vector<float> zeros(static_cast<std::size_t>(c.elems));
+    TestColumn master(c.dtypes.master, zeros, c.offset);
+    TestColumn first(c.dtypes.state, zeros, c.offset);
+    TestColumn second(c.dtypes.state, zeros, c.offset);
+    span.fresh_master = master.column();
+    span.fresh_states[0] = first.column();
+    span.fresh_states[1] = second.column();
+    const auto bytes = [&](DType dtype) {
+      return static_cast<std::size_t>(c.elems * size_bytes(dtype));
+    };
+    const std::string before(static_cast<const char*>(span.master.data), bytes(c.dtypes.master));
+    update(c.variant.kind, c.variant.hyper, scalars, span, run);
+    EXPECT_EQ(std::memcmp(before.data(), span.master.data, before.size()), 0) << text_of(c);
+    std::memcpy(span.master.data, master.column().data, bytes(c.dtypes.master));
+    const std::size_t states = state_names(c.variant.kind, c.variant.hyper).size();
+    const Column fresh[] = {first.column(), second.column()};
+    for (std::size_t s = 0; s < states; ++s) {
+      std::memcpy(span.states[s].data, fresh[s].data, bytes(c.dtypes.state));
+    }
+    return 1.0;
+  };
+  for (const Variant& variant : variants()) {
+    if (variant.kind == Kind::lamb) continue;
+    for (const std::int64_t elems : {37, 300'001}) {
+      for (const DType state : {DType::fp32, DType::bf16}) {
+        const Case c{variant, {DType::fp32, DType::bf16, state, DType::bf16}, elems, 0, false};
+        EXPECT_EQ(optim::run_case(c, through_fresh), run_case(c, GetParam(), 1)) << text_of(c);
+      }
     }
   }
 }

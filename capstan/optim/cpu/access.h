@@ -40,21 +40,30 @@ void store(Vec x, Column column, std::int64_t at) {
   }
 }
 
-// A store past the caches, for a 16-bit column that the loop does not read: it saves fetching each
-// line before it is overwritten. Only where can_stream().
+// A store past the caches, for a column that the loop does not read: it saves fetching each line
+// before it is overwritten. Only where can_stream().
 template <typename Vec>
 void stream(Vec x, Column column, std::int64_t at) {
-  auto* halves = static_cast<std::uint16_t*>(column.data) + at;
-  column.dtype == DType::bf16 ? x.stream_bf16(halves) : x.stream_fp16(halves);
+  switch (column.dtype) {
+    case DType::bf16:
+      return x.stream_bf16(static_cast<std::uint16_t*>(column.data) + at);
+    case DType::fp16:
+      return x.stream_fp16(static_cast<std::uint16_t*>(column.data) + at);
+    case DType::fp32:
+      return x.stream(static_cast<float*>(column.data) + at);
+  }
 }
 
 // Short parts stay in the caches, where whoever reads the copy next finds them.
 template <typename Vec>
 bool can_stream(Column column, Part part) {
   constexpr std::int64_t kShortElems = 1 << 17;  // 3.5 MB of Adam's columns, above most L2 caches
-  if (column.dtype == DType::fp32 || part.end - part.begin < kShortElems) return false;
-  const auto* first = static_cast<const std::uint16_t*>(column.data) + part.begin;
-  return reinterpret_cast<std::uintptr_t>(first) % (Vec::kWidth * sizeof(std::uint16_t)) == 0;
+  if (column.data == nullptr || part.end - part.begin < kShortElems) return false;
+  const std::int64_t size = size_bytes(column.dtype);
+  const auto* first = static_cast<const char*>(column.data) + part.begin * size;
+  return reinterpret_cast<std::uintptr_t>(first) %
+             static_cast<std::uintptr_t>(Vec::kWidth * size) ==
+         0;
 }
 
 // Asks for elements that will be needed soon. The distance is measured: with the four columns of

@@ -19,16 +19,50 @@ void for_each_vector(Part part, const Body& body) {
   Vec::leave();
 }
 
+template <typename Vec>
+void write(Vec x, Column column, std::int64_t at, bool streams) {
+  streams ? stream(x, column, at) : store(x, column, at);
+}
+
 // Writes an updated master and its copy.
 template <typename Vec>
 void store_master(Vec x, const Span& span, std::int64_t at, bool streams) {
   store(x, span.master, at);
-  if (span.param.data == nullptr) return;
-  streams ? stream(x, span.param, at) : store(x, span.param, at);
+  if (span.param.data != nullptr) write(x, span.param, at, streams);
+}
+
+// Instead of the loop in place: what is read and what is written are different memory.
+template <typename Vec, typename Tail, typename Rule>
+void run_fresh_update(const Rule& rule, const Span& span, Part part) {
+  bool streams = can_stream<Vec>(span.fresh_master, part);
+  for (int s = 0; s < Rule::kStates; ++s) {
+    streams = streams && can_stream<Vec>(span.fresh_states[s], part);
+  }
+  const bool streams_param = can_stream<Vec>(span.param, part);
+  for_each_vector<Vec, Tail>(
+      part, [rule, span, streams, streams_param]<typename V>(std::int64_t i) {
+        constexpr bool kWhole = V::kWidth == Vec::kWidth;  // the tail's vectors are not aligned
+        prefetch_after<V>(span.grad, i);
+        prefetch_after<V>(span.master, i);
+        for (int s = 0; s < Rule::kStates; ++s) prefetch_after<V>(span.states[s], i);
+        Lanes<V> x;
+        x.grad = load<V>(span.grad, i);
+        x.master = load<V>(span.master, i);
+        for (int s = 0; s < Rule::kStates; ++s) x.states[s] = load<V>(span.states[s], i);
+        rule(x);
+        for (int s = 0; s < Rule::kStates; ++s) {
+          write(x.states[s], span.fresh_states[s], i, streams && kWhole);
+        }
+        write(x.master, span.fresh_master, i, streams && kWhole);
+        if (span.param.data != nullptr) write(x.master, span.param, i, streams_param && kWhole);
+      });
 }
 
 template <typename Vec, typename Tail, typename Rule>
 void run_update(const Rule& rule_in, const Span& span_in, Part part) {
+  if (span_in.fresh_master.data != nullptr) {
+    return run_fresh_update<Vec, Tail>(rule_in, span_in, part);
+  }
   const Rule rule = rule_in;
   const Span span = span_in;
   const bool streams = can_stream<Vec>(span.param, part);

@@ -30,6 +30,7 @@ struct Avx2Vec {
   void store_bf16(std::uint16_t* at) const { _mm_storeu_si128(halves(at), to_bf16()); }
   void store_fp16(std::uint16_t* at) const { _mm_storeu_si128(halves(at), to_fp16()); }
   // Past the caches; `at` is a multiple of the vector's bytes. leave() makes them visible.
+  void stream(float* at) const { _mm256_stream_ps(at, value); }
   void stream_bf16(std::uint16_t* at) const { _mm_stream_si128(halves(at), to_bf16()); }
   void stream_fp16(std::uint16_t* at) const { _mm_stream_si128(halves(at), to_fp16()); }
 

@@ -28,6 +28,7 @@ struct Avx512Vec {
   void store(float* at) const { _mm512_storeu_ps(at, value); }
   void store_bf16(std::uint16_t* at) const { _mm256_storeu_si256(halves(at), to_bf16()); }
   void store_fp16(std::uint16_t* at) const { _mm256_storeu_si256(halves(at), to_fp16()); }
+  void stream(float* at) const { _mm512_stream_ps(at, value); }
   void stream_bf16(std::uint16_t* at) const { _mm256_stream_si256(halves(at), to_bf16()); }
   void stream_fp16(std::uint16_t* at) const { _mm256_stream_si256(halves(at), to_fp16()); }
 

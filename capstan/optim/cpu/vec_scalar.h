@@ -29,6 +29,7 @@ struct ScalarVec {
   void store(float* at) const { *at = value; }
   void store_bf16(std::uint16_t* at) const;
   void store_fp16(std::uint16_t* at) const;
+  void stream(float* at) const { store(at); }
   void stream_bf16(std::uint16_t* at) const { store_bf16(at); }
   void stream_fp16(std::uint16_t* at) const { store_fp16(at); }
 

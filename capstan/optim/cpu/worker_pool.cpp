@@ -31,6 +31,7 @@ void WorkerPool::run_job(Job job) {
     for (int part = 0; part < job.parts; ++part) job.call(job.context, part);
     return;
   }
+  const std::lock_guard turn(turn_);
   {
     const std::lock_guard lock(mutex_);
     job_ = job;

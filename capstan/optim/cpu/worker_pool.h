@@ -13,7 +13,7 @@
 namespace capstan::optim {
 
 // Owns:    threads - 1 sleeping threads; the caller is the remaining one.
-// Threads: one caller of run() at a time.
+// Threads: any; callers of run() take turns.
 class WorkerPool {
  public:
   // Throws ConfigError unless threads is positive.
@@ -44,6 +44,7 @@ class WorkerPool {
   void work(const std::stop_token& stop, int worker);
   void run_share(const Job& job, int worker) const;
 
+  std::mutex turn_;   // of the callers
   std::mutex mutex_;  // guards all below but workers_
   std::condition_variable_any wake_;
   std::condition_variable done_;

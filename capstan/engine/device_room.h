@@ -1,0 +1,19 @@
+// How much of its device the engine may fill with states and parameters.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "capstan/comm/group.h"
+#include "capstan/shard/model_view.h"
+#include "capstan/store/options.h"
+
+namespace capstan::engine {
+
+// The least over ranks, so that all place alike: what the options allow, else what is free and what
+// the model's parameters hold already; less what activations need. Nothing for a model in CPU
+// memory of which the options say nothing. Collective.
+std::optional<std::int64_t> device_room(const shard::ModelView& view, const store::Options& options,
+                                        comm::Group& group);
+
+}  // namespace capstan::engine

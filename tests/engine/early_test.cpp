@@ -1,0 +1,225 @@
+// Updates that run in backward: guessed, and dropped where the guess was wrong, without a trace in
+// any number.
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include "capstan/base/error.h"
+#include "capstan/engine/early_choice.h"
+#include "capstan/shard/memory.h"
+#include "tests/engine/engine_fixture.h"
+
+namespace capstan::engine {
+namespace {
+
+using namespace std::chrono_literals;
+using store::EarlyUpdates;
+using store::MemoryKind;
+
+Options early_options(int stage, EarlyUpdates early) {
+  Options options = test::fp32_options(stage);
+  options.precision.params = DType::bf16;
+  options.store.optimizer.placement = store::Placement::host;
+  options.store.optimizer.late_updates = false;
+  options.store.optimizer.early_updates = early;
+  return options;
+}
+
+void backward(Engine& engine, test::SmallModel& model, std::uint64_t seed) {
+  const auto batch = test::make_batch(4, test::kWidth, test::kClasses, seed);
+  engine.backward(test::loss_of(model, batch, at::kBFloat16));
+}
+
+// Units that were updated before the step, waited for.
+int made_in_backward(Engine& engine) {
+  shard::ShardedModel& sharded = engine.sharded();
+  sharded.finish_gradients();
+  if (sharded.early_updates() == nullptr) return 0;
+  int made = 0;
+  for (const int unit : sharded.step_order()) {
+    const auto give_up = std::chrono::steady_clock::now() + 20s;
+    while (!sharded.updated_early(unit) && std::chrono::steady_clock::now() < give_up) {
+      std::this_thread::sleep_for(1ms);
+    }
+    made += static_cast<int>(sharded.updated_early(unit));
+  }
+  return made;
+}
+
+struct World {
+  explicit World(comm::Group& group, const Options& options)
+      : model(test::kWidth, test::kBlocks, test::kClasses),
+        engine(filled(model), options, {.group = &group}) {}
+  static test::SmallModel& filled(test::SmallModel& model) {
+    test::fill(*model, 11);
+    return model;
+  }
+  test::SmallModel model;
+  Engine engine;
+};
+
+TEST(EarlyUpdates, AreMadeInBackwardAndKeptByTheStep) {
+  run_ranks(2, [](comm::Group& group) {
+    World world(group, early_options(2, EarlyUpdates::always));
+    World plain(group, early_options(2, EarlyUpdates::never));
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      backward(world.engine, world.model, step);
+      backward(plain.engine, plain.model, step);
+      const auto units = static_cast<int>(world.engine.sharded().step_order().size());
+      EXPECT_EQ(made_in_backward(world.engine), units);
+      world.engine.step();
+      plain.engine.step();
+      EXPECT_FALSE(world.engine.sharded().updated_early(0));
+    }
+    EXPECT_TRUE(test::all_equal(test::masters(world.engine), test::masters(plain.engine)));
+  });
+}
+
+// Everything that happens between backward and step and makes the guess a wrong one.
+TEST(EarlyUpdates, AreDroppedWhereSomethingChangesBeforeTheStep) {
+  using Change = std::function<void(World&)>;
+  const std::vector<Change> changes = {
+      [](World& world) {
+        world.engine.set_gradient("block1.up.weight",
+                                  at::zeros_like(world.engine.gradient("block1.up.weight")));
+      },
+      [](World& world) { world.engine.set_hyper_params({{.lr = 0.5}}); },
+      [](World& world) { backward(world.engine, world.model, 77); },
+      [](World& world) {
+        const at::Tensor old = world.engine.state("block1.up.weight", "exp_avg");
+        world.engine.set_state("block1.up.weight", "exp_avg", at::ones_like(old));
+      },
+  };
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    run_ranks(1, [&](comm::Group& group) {
+      std::vector<std::vector<at::Tensor>> results;
+      for (const EarlyUpdates early : {EarlyUpdates::never, EarlyUpdates::always}) {
+        World world(group, early_options(3, early));
+        backward(world.engine, world.model, 5);
+        EXPECT_EQ(made_in_backward(world.engine) > 0, early == EarlyUpdates::always);
+        changes[i](world);
+        world.engine.step();
+        backward(world.engine, world.model, 6);
+        world.engine.step();
+        results.push_back(test::masters(world.engine));
+      }
+      EXPECT_TRUE(test::all_equal(results[0], results[1])) << "change " << i;
+    });
+  }
+}
+
+TEST(EarlyUpdates, RunInTheLastBackwardOfAStepOnly) {
+  run_ranks(1, [](comm::Group& group) {
+    Options options = early_options(2, EarlyUpdates::always);
+    options.batch.accumulation_steps = 2;
+    World world(group, options);
+    backward(world.engine, world.model, 1);
+    EXPECT_FALSE(world.engine.sharded().early_updates()->is_open());
+    world.engine.step();
+    backward(world.engine, world.model, 2);
+    EXPECT_TRUE(world.engine.sharded().early_updates()->is_open());
+    EXPECT_GT(made_in_backward(world.engine), 0);
+    world.engine.step();
+  });
+}
+
+TEST(EarlyUpdates, TakeNoMoreMemoryThanTheyMay) {
+  run_ranks(1, [](comm::Group& group) {
+    Options options = early_options(3, EarlyUpdates::always);
+    const auto units_within = [&](std::int64_t bytes) {
+      options.store.optimizer.early_bytes = bytes;
+      World world(group, options);
+      shard::ShardedModel& sharded = world.engine.sharded();
+      backward(world.engine, world.model, 3);
+      const std::vector<bool> early = shard::early_units(sharded.plan(), sharded.settings());
+      const auto expected = std::count(early.begin(), early.end(), true);
+      std::int64_t elems = 0;
+      for (const int unit : sharded.step_order()) {
+        if (early[static_cast<std::size_t>(unit)]) elems += sharded.states(unit).owned.range.size();
+      }
+      EXPECT_LE(14 * elems, bytes);
+      while (world.engine.sharded().host_ledger().now()[MemoryKind::parameters] < 2 * elems) {
+        std::this_thread::sleep_for(1ms);
+      }
+      sharded.finish_gradients();
+      EXPECT_EQ(sharded.host_ledger().now().total(),
+                shard::host_forecast(sharded.plan(), sharded.settings()).total());
+      world.engine.step();
+      return expected;
+    };
+    const auto all = units_within(1 << 20);
+    const auto some = units_within(14 * 2000);
+    EXPECT_GT(some, 0);
+    EXPECT_LT(some, all);
+  });
+}
+
+// What goes wrong on the thread reaches the caller.
+TEST(EarlyUpdates, RethrowWhatWentWrong) {
+  store::Ledger ledger;
+  const auto pool = store::Pool::of_host(ledger, "", /*pinned=*/false);
+  shard::UnitStates states;
+  states.owned.range = {0, 4};
+  states.master = states.params = at::zeros({4});
+  shard::EarlyUpdates early({true}, *pool, c10::kCPU);
+  std::promise<void> called;
+  early.open([&](int, shard::FreshStates&, const shard::EarlyUpdates::GoOn&) {
+    called.set_value();
+    throw ConfigError({.what = "no more", .where = "unit 0", .fix = "none"});
+  });
+  early.ready(0, states, {});
+  called.get_future().wait();
+  EXPECT_THROW(early.close(/*keep=*/true), ConfigError);
+  EXPECT_FALSE(early.has(0));
+}
+
+// A unit at work is given up where nobody wants it any more.
+TEST(EarlyUpdates, EndBeforeTheirTimeWhenDropped) {
+  store::Ledger ledger;
+  const auto pool = store::Pool::of_host(ledger, "", /*pinned=*/false);
+  shard::UnitStates states;
+  states.owned.range = {0, 4};
+  states.master = states.params = at::zeros({4});
+  shard::EarlyUpdates early({true}, *pool, c10::kCPU);
+  std::promise<void> called;
+  early.open([&](int, shard::FreshStates&, const shard::EarlyUpdates::GoOn& go_on) {
+    called.set_value();
+    while (go_on()) std::this_thread::sleep_for(1ms);
+  });
+  early.ready(0, states, {});
+  called.get_future().wait();
+  early.close(/*keep=*/false);
+  EXPECT_FALSE(early.has(0));
+  EXPECT_EQ(ledger.now().total(), 0);
+}
+
+// Both ways are tried; then the expected time decides, and follows how often guesses are right.
+TEST(EarlyChoice, TakesWhatIsFasterAsMeasured) {
+  EarlyChoice choice;
+  const auto train = [&](int steps, bool guessed) {
+    int early = 0;
+    for (int i = 0; i < steps; ++i) {
+      const bool now = choice.early();
+      early += static_cast<int>(now);
+      choice.step_ended(now, guessed, !now ? 10ms : guessed ? 7ms : 12ms);
+    }
+    return early;
+  };
+  train(9, true);  // trials
+  EXPECT_EQ(train(20, true), 20);
+  train(40, false);  // clipped at every step
+  EXPECT_EQ(train(20, false), 0);
+  train(40, true);
+  EXPECT_EQ(train(20, true), 20);
+}
+
+}  // namespace
+}  // namespace capstan::engine
