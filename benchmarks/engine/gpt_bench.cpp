@@ -47,10 +47,11 @@ struct Arguments {
   double clip = 1.0;
   std::string offload = "none";  // what lives in host memory: optimizer, or both: parameters too
   double ratio = 1.0;
-  double reserve_gib = 0;  // offload only what the device cannot hold beside this; 0: all
-  bool late = false;       // offloaded updates beside the next forward
-  double early_gib = 0;    // host memory for updates during backward; 0: none
-  std::string trace;       // of one step, for chrome://tracing
+  double reserve_gib = 0;         // offload only what the device cannot hold beside this; 0: all
+  std::vector<std::string> nvme;  // folders for the optimizer's state instead of host memory
+  bool late = false;              // offloaded updates beside the next forward
+  double early_gib = 0;           // host memory for updates during backward; 0: none
+  std::string trace;              // of one step, for chrome://tracing
 };
 
 models::GptOptions model_options(const Arguments& arguments) {
@@ -86,7 +87,9 @@ engine::Options engine_options(const Arguments& arguments, int stage, bool on_gp
   options.precision.params = on_gpu ? DType::bf16 : DType::fp32;
   options.shard.stage = stage;
   if (arguments.offload != "none") {
-    options.store.optimizer.placement = store::Placement::host;
+    options.store.optimizer.placement =
+        arguments.nvme.empty() ? store::Placement::host : store::Placement::nvme;
+    options.store.optimizer.nvme_paths = arguments.nvme;
     options.store.optimizer.ratio = arguments.ratio;
     options.store.optimizer.auto_ratio = arguments.reserve_gib > 0;
     options.store.activation_bytes = static_cast<std::int64_t>(arguments.reserve_gib * kGiB);
@@ -196,6 +199,8 @@ int run(int argc, char** argv) {
   app.add_flag("--late", arguments.late);
   app.add_option("--early", arguments.early_gib, "GiB of host memory for updates during backward");
   app.add_option("--ratio", arguments.ratio)->check(CLI::Range(0.0, 1.0));
+  app.add_option("--nvme", arguments.nvme, "Folders on disks for the optimizer's state")
+      ->delimiter(',');
   app.add_option("--auto", arguments.reserve_gib,
                  "Offload only what the device cannot hold, leaving it this many GiB");
   app.add_option("--trace", arguments.trace, "Write a timeline of one step to this file");

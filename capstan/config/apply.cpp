@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "capstan/base/text.h"
+
 namespace capstan::config {
 namespace {
 
@@ -113,6 +115,18 @@ shard::Options to_shard(const Table& table) {
   return options;
 }
 
+namespace {
+
+std::vector<std::string> to_folders(const std::string& text) {
+  std::vector<std::string> folders;
+  for (const std::string& folder : split(text, ',')) {
+    if (!trim(folder).empty()) folders.emplace_back(trim(folder));
+  }
+  return folders;
+}
+
+}  // namespace
+
 store::Options to_store(const Table& table) {
   const auto param = [](const char* name) {
     return join_path("zero_optimization.offload_param", name);
@@ -134,11 +148,8 @@ store::Options to_store(const Table& table) {
       .placement =
           to_placement(table.text(optim("device")), table.flag("zero_optimization.cpu_offload")),
       .pin = table.flag(optim("pin_memory")),
-      .nvme_path = table.text(optim("nvme_path")),
+      .nvme_paths = to_folders(table.text(optim("nvme_path"))),
       .buffer_count = to_int(table.integer(optim("buffer_count"))),
-      .pipeline_read = table.flag(optim("pipeline_read")),
-      .pipeline_write = table.flag(optim("pipeline_write")),
-      .fast_init = table.flag(optim("fast_init")),
       .ratio = table.number(optim("ratio")),
       .auto_ratio = table.find(optim("ratio"))->origin.kind == OriginKind::automatic};
   const std::string early = table.text("capstan.early_updates");

@@ -39,7 +39,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::one_bit, false, "optimizers with compressed communication"},
     FeatureState{Feature::optimizer_in_backward, true, "an optimizer that runs in backward"},
     FeatureState{Feature::optimizer_on_host, true, "optimizer state in host memory"},
-    FeatureState{Feature::optimizer_on_nvme, false, "optimizer state on nvme"},
+    FeatureState{Feature::optimizer_on_nvme, true, "optimizer state on nvme"},
     FeatureState{Feature::params_on_host, true, "parameters in host memory"},
     FeatureState{Feature::params_on_nvme, false, "parameters on nvme"},
     FeatureState{Feature::pipeline, false, "pipeline parallelism"},

@@ -124,7 +124,12 @@ void EngineState::make_updater(const Parts& parts) {
     updater_ = make_torch_updater(parts.optimizer, *sharded);
   } else {
     const optim::Options& optimizer = options.optimizer.value();  // check() made sure
-    updater_ = std::make_unique<KernelUpdater>(optimizer, *sharded, *workers_);
+    auto updater = std::make_unique<KernelUpdater>(optimizer, *sharded, *workers_);
+    if (sharded->swap_files() != nullptr) {
+      updater->stream_states(*sharded, {options.io, options.store.optimizer.buffer_count},
+                             silence_);
+    }
+    updater_ = std::move(updater);
     base_lrs_.push_back(optimizer.hyper.lr);
     for (const optim::Group& group : optimizer.groups) base_lrs_.push_back(group.hyper.lr);
   }

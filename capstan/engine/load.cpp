@@ -281,6 +281,7 @@ std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
   }
   sharded->finish_updates();
   sharded->clear_gradients();
+  if (sharded->swap_files() != nullptr) sharded->swap_files()->write_back();
   if (!how.load_module_only) restore_run(reader.value(), how, plan.optimizer);
   const checkpoint::TrainingState& state = reader.value().index().state;
   loaded.tag = reader.value().index().tag;

@@ -58,9 +58,17 @@ void check(const Options& options, bool has_optimizer_factory) {
     problems.push_back(fmt::format("accumulation_steps is {}", options.batch.accumulation_steps));
   }
   const shard::Policy policy = shard::policy_for(options.shard);
-  if (options.store.params.placement == store::Placement::nvme ||
-      options.store.optimizer.placement == store::Placement::nvme) {
-    problems.emplace_back("offload to nvme is not available yet");
+  if (options.store.params.placement == store::Placement::nvme) {
+    problems.emplace_back("parameters cannot be offloaded to nvme: cpu is there for them");
+  }
+  if (options.store.optimizer.placement == store::Placement::nvme) {
+    if (options.store.optimizer.nvme_paths.empty()) {
+      problems.emplace_back("an optimizer on nvme needs nvme_paths");
+    }
+    if (has_optimizer_factory ||
+        (options.optimizer.has_value() && options.optimizer->kind == optim::Kind::lamb)) {
+      problems.emplace_back("lamb, and optimizers that are not ours, cannot live on nvme");
+    }
   }
   if (options.store.optimizer.placement != store::Placement::device && !policy.shards_optimizer()) {
     problems.emplace_back("the optimizer can be offloaded at stages 1 to 3 only");
@@ -121,6 +129,10 @@ shard::StateSettings state_settings(const Options& options) {
 shard::Settings shard_settings(const Options& options, int ranks,
                                const shard::StateSettings& states) {
   const shard::Policy policy = shard::policy_for(options.shard);
+  const store::OptimizerOptions& optimizer = options.store.optimizer;
+  const bool off_device = optimizer.placement != store::Placement::device;
+  const bool on_nvme = optimizer.placement == store::Placement::nvme;
+  const bool early = optimizer.early_updates != store::EarlyUpdates::never;
   return {
       .policy = policy,
       .limits = {.prefetch_bytes = options.shard.overlap_comm ? options.shard.prefetch_bytes : 0,
@@ -132,19 +144,15 @@ shard::Settings shard_settings(const Options& options, int ranks,
                  .before_sum = averaging(options.comm, ranks).before_sum,
                  .overlap = options.shard.overlap_comm},
       .states = states,
-      .host = {.optimizer_share = options.store.optimizer.placement == store::Placement::host
-                                      ? options.store.optimizer.ratio
-                                      : 0,
+      .host = {.optimizer_share = off_device ? optimizer.ratio : 0,
                .params_share = options.store.params.placement == store::Placement::host ? 1.0 : 0.0,
-               .pin = options.store.optimizer.pin && options.store.params.pin,
-               .late_updates = options.store.optimizer.placement == store::Placement::host &&
-                               options.store.optimizer.late_updates.value_or(
-                                   policy.params == shard::Gather::per_use),
-               .early_bytes =
-                   options.store.optimizer.placement == store::Placement::host &&
-                           options.store.optimizer.early_updates != store::EarlyUpdates::never
-                       ? options.store.optimizer.early_bytes
-                       : 0,
+               .pin = optimizer.pin && options.store.params.pin,
+               .swap_folders = on_nvme ? optimizer.nvme_paths : std::vector<std::string>(),
+               .late_updates = off_device && optimizer.late_updates.value_or(
+                                                 policy.params == shard::Gather::per_use),
+               .early_bytes = optimizer.placement == store::Placement::host && early
+                                  ? optimizer.early_bytes
+                                  : 0,
                .piece_elems = std::min(kPieceElems, options.shard.sub_group_elems),
                .out_of_memory_advice =
                    "offload less (offload_optimizer.ratio), use more ranks, or free host memory"},
@@ -196,10 +204,15 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
                        .parameter_parallel = settings.policy.shards_optimizer() ? ranks : 1}));
   if (settings.host.used()) {
     text += fmt::format(
-        "\nhost memory             {} ({:.0f} % of the optimizer, {:.0f} % of the "
+        "\nhost memory             {} ({:.0f} % of the optimizer and {:.0f} % of the "
         "parameters)",
         store::to_text(shard::host_forecast(plan, settings)), 100 * settings.host.optimizer_share,
         100 * settings.host.params_share);
+  }
+  if (!settings.host.swap_folders.empty()) {
+    text += fmt::format("\ndisks                   {} in {}",
+                        store::to_text(shard::disk_forecast(plan, settings)),
+                        fmt::join(settings.host.swap_folders, ", "));
   }
   return text;
 }

@@ -115,6 +115,13 @@ void KernelUpdater::run_stretches(const std::vector<Stretch>& stretches,
     if (target.values.defined()) {
       span.param = column(target.values, range.begin - target.range.begin);
     }
+    if (!target.columns.empty()) {
+      const std::int64_t from = range.begin - target.range.begin;
+      span.master.data = target.columns[0] + from * size_bytes(span.master.dtype);
+      for (std::size_t i = 0; i + 1 < target.columns.size(); ++i) {
+        span.states[i].data = target.columns[i + 1] + from * size_bytes(span.states[i].dtype);
+      }
+    }
     if (target.fresh != nullptr) {
       span.fresh_master = column(target.fresh->master, range.begin);
       for (std::size_t i = 0; i < target.fresh->moments.size(); ++i) {
@@ -130,7 +137,9 @@ void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at:
   const shard::UnitStates& states = model.states(unit);
   const std::vector<Stretch>& stretches = stretches_[static_cast<std::size_t>(unit)];
   const std::int64_t elems = states.owned.range.size();
-  if (states.params.device() == states.master.device() && !model.sends_values(unit)) {
+  const bool sends = model.sends_values(unit);
+  const bool streams = stream_ != nullptr && states.on_host;
+  if (states.params.device() == states.master.device() && !sends && !streams) {
     const at::Tensor values = states.master_is_params() ? at::Tensor() : states.params;
     return run_stretches(stretches, states, grads, {{0, elems}, values}, kernel);
   }
@@ -141,15 +150,59 @@ void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at:
     return model.fetch_values(unit, values);
   }
   // A piece travels to the device while the next is computed.
-  const std::int64_t piece = model.settings().host.piece_elems;
   const bool same_dtype = states.master.scalar_type() == states.params.scalar_type();
-  for (std::int64_t begin = 0; begin < elems; begin += piece) {
-    const layout::ElemRange range{begin, std::min(elems, begin + piece)};
-    at::Tensor values = same_dtype ? at::Tensor() : model.new_values(unit, range.size());
-    run_stretches(stretches, states, grads, {range, values}, kernel);
-    if (same_dtype) values = states.master.narrow(0, range.begin, range.size());
-    model.send_values(unit, begin, std::move(values));
+  for (const layout::ElemRange& range : pieces_of(model, unit)) {
+    at::Tensor values;
+    if (!sends) {
+      values = states.params.narrow(0, range.begin, range.size());
+    } else if (streams || !same_dtype) {
+      values = model.new_values(unit, range.size());
+    }
+    std::vector<std::byte*> columns;
+    if (streams) columns = stream_->next();
+    run_stretches(stretches, states, grads, {range, values, nullptr, columns}, kernel);
+    if (!sends) continue;
+    if (!values.defined()) values = states.master.narrow(0, range.begin, range.size());
+    model.send_values(unit, range.begin, std::move(values));
   }
+}
+
+std::vector<layout::ElemRange> KernelUpdater::pieces_of(const shard::ShardedModel& model,
+                                                        int unit) {
+  const std::int64_t elems = model.states(unit).owned.range.size();
+  const std::int64_t piece = model.settings().host.piece_elems;
+  std::vector<layout::ElemRange> pieces;
+  for (std::int64_t begin = 0; begin < elems; begin += piece) {
+    pieces.push_back({begin, std::min(elems, begin + piece)});
+  }
+  return pieces;
+}
+
+void KernelUpdater::stream_states(shard::ShardedModel& model, const DiskOptions& options,
+                                  Logger& logger) {
+  ring_ = std::make_unique<io::Ring>(options.io, logger);
+  stream_ = std::make_unique<store::SwapStream>(*model.swap_files(), *ring_, options.buffer_count);
+}
+
+void KernelUpdater::start_stream(const shard::ShardedModel& model, std::vector<int> units,
+                                 const std::vector<int>& then) {
+  units.insert(units.end(), then.begin(), then.end());
+  std::vector<store::SwapTile> tiles;
+  for (const int unit : units) {
+    const shard::UnitStates& states = model.states(unit);
+    if (!states.on_host) continue;
+    for (const layout::ElemRange& range : pieces_of(model, unit)) {
+      store::SwapTile& tile = tiles.emplace_back();
+      const auto add = [&](const at::Tensor& values) {
+        const optim::Column begin = column(values, range.begin);
+        tile.emplace_back(static_cast<std::byte*>(begin.data),
+                          static_cast<std::size_t>(range.size() * size_bytes(begin.dtype)));
+      };
+      add(states.master);
+      for (const at::Tensor& moment : states.moments) add(moment);
+    }
+  }
+  stream_->start(std::move(tiles));
 }
 
 void KernelUpdater::update_unit(shard::ShardedModel& model, int unit,
@@ -189,19 +242,31 @@ void KernelUpdater::update_early(const shard::ShardedModel& model, int unit,
 }
 
 void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScalars& scalars) {
+  std::vector<int> now;
   std::vector<int> late;
   std::vector<int> made;  // already, in backward: they only travel
   for (const int unit : model.step_order()) {
-    if (model.can_update_late(unit)) {
-      (model.updated_early(unit) ? made : late).push_back(unit);
+    if (!model.can_update_late(unit)) {
+      now.push_back(unit);
     } else {
-      update_unit(model, unit, scalars);
+      (model.updated_early(unit) ? made : late).push_back(unit);
     }
+  }
+  std::vector<int> later = alternate(late, made);
+  if (stream_ != nullptr) start_stream(model, now, later);
+  for (const int unit : model.step_order()) {
+    if (!model.can_update_late(unit)) update_unit(model, unit, scalars);
     model.publish(unit);
   }
-  if (late.empty() && made.empty()) return;
-  model.update_late(alternate(late, made),
-                    [this, &model, scalars](int unit) { update_unit(model, unit, scalars); });
+  if (later.empty()) {
+    if (stream_ != nullptr) stream_->finish();
+    return;
+  }
+  const int last = later.back();
+  model.update_late(std::move(later), [this, &model, scalars, last](int unit) {
+    update_unit(model, unit, scalars);
+    if (stream_ != nullptr && unit == last) stream_->finish();
+  });
 }
 
 std::vector<optim::LambSums> KernelUpdater::prepare_lamb(shard::ShardedModel& model, int unit,

@@ -7,14 +7,18 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "capstan/base/log.h"
 #include "capstan/engine/param_groups.h"
+#include "capstan/io/ring.h"
 #include "capstan/optim/cuda/update.h"
 #include "capstan/optim/lamb.h"
 #include "capstan/optim/update.h"
 #include "capstan/shard/sharded_model.h"
+#include "capstan/store/swap_stream.h"
 
 namespace capstan::engine {
 
@@ -72,12 +76,19 @@ class Updater {
 
 using UpdaterFactory = std::function<std::unique_ptr<Updater>(shard::ShardedModel& model)>;
 
+struct DiskOptions {
+  io::Options io;
+  int buffer_count = 3;
+};
+
 // With our own kernels. The model's states were made for `options.kind`.
 class KernelUpdater final : public Updater {
  public:
   // `workers` must outlive this.
   KernelUpdater(const optim::Options& options, const shard::ShardedModel& model,
                 optim::WorkerPool& workers);
+  // States on a disk are read ahead of their update and written behind it; `logger` outlives this.
+  void stream_states(shard::ShardedModel& model, const DiskOptions& options, Logger& logger);
 
   void update(shard::ShardedModel& model, const UpdateScalars& scalars) override;
   bool takes_gate() const override {
@@ -107,6 +118,8 @@ class KernelUpdater final : public Updater {
     layout::ElemRange range;
     at::Tensor values;
     const shard::FreshStates* fresh = nullptr;  // instead of the states themselves
+    // Likewise, master first, from the first element of the range on.
+    std::span<std::byte* const> columns;
   };
 
   std::vector<Stretch> stretches_of(const shard::ShardedModel& model, int unit) const;
@@ -121,6 +134,10 @@ class KernelUpdater final : public Updater {
   using Kernel = std::function<void(const Stretch& stretch, const optim::Span& span)>;
   void write_params(shard::ShardedModel& model, int unit, const at::Tensor& grads,
                     const Kernel& kernel);
+  // Of an update on the host: what is computed at a time.
+  static std::vector<layout::ElemRange> pieces_of(const shard::ShardedModel& model, int unit);
+  void start_stream(const shard::ShardedModel& model, std::vector<int> units,
+                    const std::vector<int>& then);
   void run_stretches(const std::vector<Stretch>& stretches, const shard::UnitStates& states,
                      const at::Tensor& grads, const Target& target, const Kernel& kernel);
   void update_lamb(shard::ShardedModel& model, const UpdateScalars& scalars);
@@ -140,6 +157,8 @@ class KernelUpdater final : public Updater {
   ParamGroups groups_;
   optim::CpuRun run_;
   std::vector<std::vector<Stretch>> stretches_;  // by unit
+  std::unique_ptr<io::Ring> ring_;               // only for states on a disk, like the next
+  std::unique_ptr<store::SwapStream> stream_;
 };
 
 }  // namespace capstan::engine

@@ -241,6 +241,18 @@ std::vector<bool> early_units(const Plan& plan, const Settings& settings) {
   return early;
 }
 
+MemoryUse disk_forecast(const Plan& plan, const Settings& settings) {
+  MemoryUse use;
+  if (settings.host.swap_folders.empty()) return use;
+  const std::vector<bool> on_host = states_on_host(plan, settings);
+  for (std::size_t i = 0; i < plan.units.size(); ++i) {
+    if (on_host[i]) {
+      use[MemoryKind::optimizer] += fresh_bytes(plan.units[i], settings)[MemoryKind::optimizer];
+    }
+  }
+  return use;
+}
+
 MemoryUse host_forecast(const Plan& plan, const Settings& settings) {
   MemoryUse use;
   const std::vector<bool> on_host = states_on_host(plan, settings);
@@ -256,6 +268,7 @@ MemoryUse host_forecast(const Plan& plan, const Settings& settings) {
     }
     if (!on_host[i]) continue;
     use[MemoryKind::gradients] += bytes.sum;
+    if (!settings.host.swap_folders.empty()) continue;
     use[MemoryKind::optimizer] += bytes.states;
     // A master that cannot be the parameters themselves, because those are elsewhere.
     if (!params && settings.states.master == unit.dtype) {

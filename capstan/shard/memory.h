@@ -34,6 +34,9 @@ void spill(const Plan& plan, std::int64_t device_bytes, Settings& settings);
 // come first.
 std::vector<bool> early_units(const Plan& plan, const Settings& settings);
 
+// What one rank keeps on disks.
+store::MemoryUse disk_forecast(const Plan& plan, const Settings& settings);
+
 // What one rank keeps in host memory between steps and during them, staging buffers aside, where
 // every step has one backward.
 store::MemoryUse host_forecast(const Plan& plan, const Settings& settings);

@@ -32,6 +32,14 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
     host_grads_ =
         std::make_unique<HostGrads>(on_host_, settings_.reduce.accum, *traffic_, *host_pool_);
   }
+  if (!settings_.host.swap_folders.empty()) {
+    swap_files_ = std::make_unique<store::SwapFiles>(store::SwapOptions{
+        .folders = {settings_.host.swap_folders.begin(), settings_.host.swap_folders.end()},
+        .needed_bytes = disk_forecast(plan_, settings_).total(),
+        .label = fmt::format("rank {}", group_.rank()),
+        .layout_hash = fingerprint(plan_)});
+    swap_pool_ = store::Pool::of_disk(disk_ledger_, *swap_files_);
+  }
   adopt(model);
   if (settings_.host.late_updates) {
     late_traffic_ = std::make_unique<HostTraffic>(pool_.device());
@@ -53,6 +61,7 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
 
 StatesHome ShardedModel::home_of(int unit) {
   const bool on_host = on_host_[static_cast<std::size_t>(unit)];
+  if (on_host && swap_pool_ != nullptr) return {*swap_pool_, on_host, /*beside_params=*/false};
   const bool beside = on_host == params_on_host_[static_cast<std::size_t>(unit)];
   return {on_host ? *host_pool_ : pool_, on_host, beside};
 }
@@ -123,6 +132,9 @@ Unit ShardedModel::adopt_unit(const ModelView& model, int index) {
             UnitRole{group_.rank(), keep_whole, params_on_host_[i] ? host_pool_.get() : nullptr});
   if (!keep_whole) unit.release();
   if (spec.trainable) bind_params(states_[i], unit, sharded);
+  if (swap_files_ != nullptr) {  // no more than a unit's pages in host memory at a time
+    swap_files_->write_back(store::SwapFiles::Which::taken_since);
+  }
   return unit;
 }
 

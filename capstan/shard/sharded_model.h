@@ -24,6 +24,7 @@
 #include "capstan/shard/unit.h"
 #include "capstan/store/ledger.h"
 #include "capstan/store/pool.h"
+#include "capstan/store/swap_files.h"
 
 namespace capstan::shard {
 
@@ -35,6 +36,8 @@ struct HostSettings {
   double optimizer_share = 0;
   double params_share = 0;
   bool pin = true;
+  // Where optimizer state is on disks: the folders of its files. The update runs on the host.
+  std::vector<std::string> swap_folders;
   // Units may be updated while the next forward runs. For those that stay whole between uses, a
   // reader outside of the model's forward would see old values.
   bool late_updates = false;
@@ -75,6 +78,9 @@ class ShardedModel {
   std::int64_t idle_bytes() const { return pool_.idle_bytes(); }
   store::Ledger& ledger() { return ledger_; }  // of the device
   store::Ledger& host_ledger() { return host_ledger_; }
+  store::Ledger& disk_ledger() { return disk_ledger_; }
+  // Null where no state lives on a disk.
+  store::SwapFiles* swap_files() { return swap_files_.get(); }
   // Why host memory is not page-locked although that was asked for; empty: it is, or none is used.
   std::string why_not_pinned() const { return host_pool_ ? host_pool_->why_not_pinned() : ""; }
   Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
@@ -159,6 +165,10 @@ class ShardedModel {
   store::Ledger ledger_;
   store::Pool pool_;
   store::Ledger host_ledger_;
+  store::Ledger disk_ledger_;
+  std::unique_ptr<store::SwapFiles>
+      swap_files_;  // null where nothing lives on a disk, like the next
+  std::unique_ptr<store::Pool> swap_pool_;
   std::unique_ptr<store::Pool> host_pool_;  // null where nothing lives on the host, like the next
   std::unique_ptr<HostTraffic> traffic_;
   std::vector<bool> on_host_;         // by unit: its optimizer state

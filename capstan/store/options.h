@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace capstan::store {
 
@@ -26,12 +27,9 @@ struct ParamOptions {
 struct OptimizerOptions {
   Placement placement = Placement::device;  // masters and states; the update runs where they live
   bool pin = true;
-  std::string nvme_path;
-  int buffer_count = 4;        // nvme: tiles in flight; parameter, gradient and each state need one
-  bool pipeline_read = false;  // nvme: read the next tile while this one is computed
-  bool pipeline_write = false;  // nvme: write the last tile while this one is computed
-  bool fast_init = false;   // nvme: make the masters from 16-bit shards that are on nvme already
-  double ratio = 1.0;       // host: share of the elements whose state is offloaded; the rest stays
+  std::vector<std::string> nvme_paths;  // nvme: folders on fast disks, used in parallel
+  int buffer_count = 4;  // nvme: tiles in host memory: one is updated, the others travel; 3 or more
+  double ratio = 1.0;    // host: share of the elements whose state is offloaded; the rest stays
   bool auto_ratio = false;  // host: only what the device cannot hold, at most `ratio`
   // host: the update runs on while the next forward has begun; each unit is waited for at its use.
   // Unset: at stage 3, where nobody can read a parameter without that wait.

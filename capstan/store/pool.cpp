@@ -10,6 +10,7 @@
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
 #include "capstan/device/host_buffer.h"
+#include "capstan/store/swap_files.h"
 
 namespace capstan::store {
 namespace {
@@ -40,7 +41,8 @@ struct Pool::Core : std::enable_shared_from_this<Core> {
 
   bool on_host = false;  // HostBuffers instead of the allocator of libtorch
   bool pinned = false;
-  bool keeps = true;  // blocks that come back; else their allocator does
+  SwapFiles* files = nullptr;  // instead of either
+  bool keeps = true;           // blocks that come back; else their allocator does
 
   std::mutex mutex;  // guards all below
   std::string why_not_pinned;
@@ -69,6 +71,7 @@ struct Pool::Core : std::enable_shared_from_this<Core> {
   }
 
   c10::DataPtr allocate(std::int64_t bytes, c10::Device device) {
+    if (files != nullptr) return files->take(bytes);
     if (!on_host) {
       return c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes));
     }
@@ -113,6 +116,12 @@ std::unique_ptr<Pool> Pool::of_host(Ledger& ledger, std::string advice, bool pin
   return pool;
 }
 
+std::unique_ptr<Pool> Pool::of_disk(Ledger& ledger, SwapFiles& files) {
+  auto pool = std::make_unique<Pool>(c10::kCPU, ledger, "free disk space, or name more nvme paths");
+  pool->core_->files = &files;
+  return pool;
+}
+
 std::string Pool::why_not_pinned() const {
   const std::lock_guard lock(core_->mutex);
   return core_->why_not_pinned;
@@ -133,6 +142,8 @@ c10::DataPtr Pool::take(std::int64_t bytes, MemoryKind kind) {
     block->capacity_bytes = bytes;
     try {
       block->memory = core_->allocate(bytes, device_);
+    } catch (const IoError&) {
+      throw;  // says more than we could
     } catch (const std::exception&) {
       core_->clear();  // what we keep for later may be just what is missing
       try {

@@ -14,6 +14,8 @@
 
 namespace capstan::store {
 
+class SwapFiles;
+
 // Threads: any.
 // Streams: a block that comes back is handed out again at once, on the stream that was current when
 //          it was taken; whoever gives it back has ordered that stream after its last use.
@@ -23,6 +25,8 @@ class Pool {
   Pool(c10::Device device, Ledger& ledger, std::string advice = "use a device with more memory");
   // Of the host, for copies to and from a device: page-locked where that is asked for and works.
   static std::unique_ptr<Pool> of_host(Ledger& ledger, std::string advice, bool pinned);
+  // Of disks. `files` must outlive every block.
+  static std::unique_ptr<Pool> of_disk(Ledger& ledger, SwapFiles& files);
   ~Pool();  // blocks still out stay valid and free themselves when they are dropped
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;

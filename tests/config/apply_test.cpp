@@ -161,13 +161,13 @@ TEST(Apply, PlacementsFollowTheirSectionsOnceTheyAreAvailable) {
   // The walk refuses what is not available; the mapping below it holds either way.
   const json::Document document =
       json::read_document(R"({"fp16": {"enabled": true}, "zero_optimization": {"stage": 3,
-      "offload_optimizer": {"device": "nvme", "nvme_path": "/x", "buffer_count": 6, "ratio": 0.5},
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/x,/y", "buffer_count": 6, "ratio": 0.5},
       "offload_param": {"device": "cpu", "pin_memory": false, "buffer_size": 10}}})",
                           "ds.json");
   const Table table = walk(document, {}).table;
   const store::Options options = to_store(table);
   EXPECT_EQ(options.optimizer.placement, store::Placement::nvme);
-  EXPECT_EQ(options.optimizer.nvme_path, "/x");
+  EXPECT_EQ(options.optimizer.nvme_paths, (std::vector<std::string>{"/x", "/y"}));
   EXPECT_EQ(options.optimizer.buffer_count, 6);
   EXPECT_EQ(options.optimizer.ratio, 0.5);
   EXPECT_EQ(options.gradients, store::Placement::host);

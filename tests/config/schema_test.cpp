@@ -77,6 +77,7 @@ std::string another_value(const Key& key) {
   std::vector<std::string> candidates = {"2",    "3",     "0.5",         "0",
                                          "5000", "70000", "[0.5, 0.25]", "[\"x\"]"};
   if (key.type == Type::flag) candidates = {"true", "false"};
+  if (key.type == Type::text) candidates = {quoted("x")};
   for (const std::string& choice : key.choices) {
     if (choice != "critical") candidates.push_back(quoted(choice));
   }
@@ -113,6 +114,8 @@ std::vector<Setting> surroundings(const Section& section, const Key& key) {
     settings.push_back({"bf16.bf16_master_weights_and_grads", "true"});
   }
   if (key.name.starts_with("cpu_offload")) settings.push_back({"zero_optimization.stage", "3"});
+  if (key.name == "cpuadam_cores_perc")
+    settings.push_back({section.path + ".super_offload", "true"});
   if (key.name == "nesterov") settings.push_back({"optimizer.params.momentum", "0.9"});
   if (key.name == "gradient_accumulation_steps") settings.push_back({"train_batch_size", "8"});
   return settings;

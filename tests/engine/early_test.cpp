@@ -158,7 +158,7 @@ TEST(EarlyUpdates, TakeNoMoreMemoryThanTheyMay) {
       return expected;
     };
     const auto all = units_within(1 << 20);
-    const auto some = units_within(14 * 2000);
+    const auto some = units_within(14 * 600);
     EXPECT_GT(some, 0);
     EXPECT_LT(some, all);
   });
