@@ -38,6 +38,7 @@ help:
 	@echo "make build     set up and build; the programs are in $(TREE)/bin"
 	@echo "make bench     ratios against the bound or the peer measured in the same run"
 	@echo "make campaign  the long counts: fuzzing, kills, sanitizers over everything"
+	@echo "make peer      the real DeepSpeed in build/peer, for tests that compare with it"
 	@echo "make lint      clang-format and clang-tidy; unchanged files are not checked again"
 	@echo "make format    let clang-format write"
 	@echo "make setup     only the set-up: system packages and .venv"
@@ -79,6 +80,12 @@ bench:
 campaign:
 	$(call prepare,build test)
 	@$(BUILD_PYTHON) tools/campaign.py --python $(BUILD_PYTHON) $(ARGS)
+
+# The real DeepSpeed in an environment of its own; tests/checkpoint/test_deepspeed.py runs where it is.
+.PHONY: peer
+peer:
+	$(call prepare,build)
+	@$(BUILD_PYTHON) tools/peer.py build/peer
 
 .PHONY: format
 format:

@@ -18,15 +18,18 @@ namespace {
 
 constexpr std::chrono::milliseconds kPollPause{20};
 
-// Small enough to be copied aside one at a time.
+// Small enough to be copied aside one at a time; those of a device last, where copying begins.
 std::deque<Piece> cut_into_blocks(const std::vector<Piece>& pieces, std::int64_t block_bytes) {
   std::deque<Piece> blocks;
-  for (const Piece& piece : pieces) {
-    for (std::int64_t begin = piece.begin; begin < piece.end; begin += block_bytes) {
-      Piece block = piece;
-      block.begin = begin;
-      block.end = std::min(begin + block_bytes, piece.end);
-      blocks.push_back(std::move(block));
+  for (const bool on_device : {false, true}) {
+    for (const Piece& piece : pieces) {
+      if (piece.on_device != on_device) continue;
+      for (std::int64_t begin = piece.begin; begin < piece.end; begin += block_bytes) {
+        Piece block = piece;
+        block.begin = begin;
+        block.end = std::min(begin + block_bytes, piece.end);
+        blocks.push_back(std::move(block));
+      }
     }
   }
   return blocks;
@@ -34,25 +37,37 @@ std::deque<Piece> cut_into_blocks(const std::vector<Piece>& pieces, std::int64_t
 
 std::int64_t size_of(const Piece& piece) { return piece.end - piece.begin; }
 
+// What counts against the limit on copies.
+std::int64_t limited_bytes(const Piece& piece) { return piece.on_device ? 0 : size_of(piece); }
+
 // The piece over a copy of its bytes.
-Piece copy_of(const Piece& piece) {
-  auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(size_of(piece)));
-  piece.fill(piece.begin, *bytes);
+Piece copy_of(const Piece& piece, const TakeMemory& take_memory) {
+  std::shared_ptr<void> memory = take_memory(size_of(piece));
+  auto* const bytes = static_cast<std::byte*>(memory.get());
+  piece.fill(piece.begin, {bytes, static_cast<std::size_t>(size_of(piece))});
   Piece copy = piece;
-  copy.fill = [bytes = std::move(bytes), first = piece.begin](std::int64_t begin,
-                                                              std::span<std::byte> into) {
-    std::memcpy(into.data(), bytes->data() + (begin - first), into.size());
+  copy.fill = [memory = std::move(memory), bytes, first = piece.begin](std::int64_t begin,
+                                                                       std::span<std::byte> into) {
+    std::memcpy(into.data(), bytes + (begin - first), into.size());
   };
   return copy;
 }
 
+IoError given_up() { return IoError({.what = "the run ended while it saved in the background"}); }
+
 }  // namespace
+
+std::shared_ptr<void> plain_memory(std::int64_t bytes) {
+  return std::make_shared_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
+}
 
 BackgroundSave::BackgroundSave(BackgroundJob job) : job_(std::move(job)) {
   const std::int64_t block = std::clamp(job_.copy_bytes / 4, std::int64_t{4096}, kBlockBytes);
-  live_ = cut_into_blocks(job_.pieces, block / 4096 * 4096);
-  job_.pieces.clear();
-  thread_ = std::thread([this] { run(); });
+  live_ = cut_into_blocks(std::exchange(job_.pieces, {}), block / 4096 * 4096);
+  if (!live_.empty() && live_.back().on_device) {
+    copier_ = std::thread([this] { copy_from_device(); });
+  }
+  writer_ = std::thread([this] { run(); });
 }
 
 BackgroundSave::~BackgroundSave() {
@@ -62,12 +77,14 @@ BackgroundSave::~BackgroundSave() {
     live_.clear();
   }
   changed_.notify_all();
-  thread_.join();
+  if (copier_.joinable()) copier_.join();
+  writer_.join();
 }
 
 bool BackgroundSave::take_piece(Piece& piece) {
   const std::lock_guard lock(mutex_);
-  if (stopping_) throw IoError({.what = "the run ended while it saved in the background"});
+  if (stopping_) throw given_up();
+  if (failure_) std::rethrow_exception(failure_);
   std::deque<Piece>& from = live_.empty() ? copied_ : live_;
   if (from.empty()) return false;
   in_hand_ = &from == &live_;
@@ -78,7 +95,7 @@ bool BackgroundSave::take_piece(Piece& piece) {
 
 void BackgroundSave::piece_written(const Piece& piece) {
   const std::lock_guard lock(mutex_);
-  if (!in_hand_) aside_bytes_ -= size_of(piece);
+  if (!in_hand_) aside_bytes_ -= limited_bytes(piece);
   in_hand_ = false;
   changed_.notify_all();
 }
@@ -88,9 +105,8 @@ void BackgroundSave::write_pieces(Disk& disk) {
   Piece piece;
   while (true) {
     if (!take_piece(piece)) {
-      // The last live piece may be on its way aside.
       std::unique_lock lock(mutex_);
-      if (live_.empty() && copied_.empty() && aside_bytes_ == 0) break;
+      if (live_.empty() && copied_.empty() && copying_ == 0) break;
       changed_.wait_for(lock, kPollPause);
       continue;
     }
@@ -107,7 +123,7 @@ void BackgroundSave::await_peers(const char* what, Ready&& ready) {
   while (!ready()) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kPollPause);
-    if (stopping_) throw IoError({.what = "the run ended while it saved in the background"});
+    if (stopping_) throw given_up();
     if (std::chrono::steady_clock::now() > deadline) {
       throw IoError({.what = fmt::format("waited {} s for {}", job_.timeout.count(), what),
                      .where = job_.partial.string(),
@@ -144,34 +160,55 @@ void BackgroundSave::run() noexcept {
       } catch (const std::exception&) {
       }
     }
-    const std::lock_guard lock(mutex_);
-    failure_ = std::current_exception();
-    live_.clear();
-    copied_.clear();
-    in_hand_ = false;
+    fail(std::current_exception());
   }
   const std::lock_guard lock(mutex_);
   done_ = true;
   changed_.notify_all();
 }
 
+// The first failure is the one that is told.
+void BackgroundSave::fail(std::exception_ptr failure) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = std::move(failure);
+  live_.clear();
+  copied_.clear();
+  in_hand_ = false;
+  changed_.notify_all();
+}
+
 void BackgroundSave::copy_aside(std::unique_lock<std::mutex>& lock) {
   const Piece piece = std::move(live_.back());
   live_.pop_back();
-  aside_bytes_ += size_of(piece);
+  ++copying_;
+  aside_bytes_ += limited_bytes(piece);
   lock.unlock();
-  Piece copy = copy_of(piece);
+  std::optional<Piece> copy;
+  try {
+    copy = copy_of(piece, job_.take_memory);
+  } catch (const std::exception&) {
+    fail(std::current_exception());
+  }
   lock.lock();
-  stats_.copied_bytes += size_of(piece);
-  copied_.push_back(std::move(copy));
+  --copying_;
+  if (copy && !failure_) {
+    stats_.copied_bytes += size_of(piece);
+    copied_.push_back(std::move(*copy));
+  }
   changed_.notify_all();
+}
+
+void BackgroundSave::copy_from_device() noexcept {
+  std::unique_lock lock(mutex_);
+  while (!live_.empty() && live_.back().on_device) copy_aside(lock);
 }
 
 void BackgroundSave::release_memory() {
   const auto begin = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
-  while (!done_ && (!live_.empty() || in_hand_)) {
-    const bool room = !live_.empty() && aside_bytes_ + size_of(live_.back()) <= job_.copy_bytes;
+  while (!live_.empty() || in_hand_ || copying_ > 0) {
+    const bool room =
+        !live_.empty() && aside_bytes_ + limited_bytes(live_.back()) <= job_.copy_bytes;
     if (room) {
       copy_aside(lock);
     } else {
@@ -181,22 +218,15 @@ void BackgroundSave::release_memory() {
   stats_.blocked += std::chrono::steady_clock::now() - begin;
 }
 
-bool BackgroundSave::done() const {
-  const std::lock_guard lock(mutex_);
-  return done_;
-}
-
-void BackgroundSave::rethrow() {
-  const std::lock_guard lock(mutex_);
-  if (done_ && failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+bool BackgroundSave::ended(std::chrono::milliseconds wait) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, wait, [this] { return done_; });
 }
 
 void BackgroundSave::wait() {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return done_; });
-  }
-  rethrow();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return done_; });
+  if (failure_) std::rethrow_exception(failure_);
 }
 
 BackgroundSave::Stats BackgroundSave::stats() const {

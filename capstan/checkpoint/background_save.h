@@ -1,5 +1,6 @@
-// Saves while training goes on: pieces are read from live memory by a thread of its own, and copied
-// aside only where the next update would overwrite them first.
+// Saves while training goes on: pieces of host memory are written from where they are, and copied
+// aside only where the next update would overwrite them first; those of a device are copied at
+// once.
 #pragma once
 
 #include <chrono>
@@ -8,6 +9,8 @@
 #include <deque>
 #include <exception>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,6 +22,10 @@
 
 namespace capstan::checkpoint {
 
+// Memory for a copy of so many bytes.
+using TakeMemory = std::function<std::shared_ptr<void>(std::int64_t bytes)>;
+std::shared_ptr<void> plain_memory(std::int64_t bytes);
+
 struct BackgroundJob {
   SaveRequest request;
   FilePlan plan;
@@ -27,13 +34,15 @@ struct BackgroundJob {
   int rank = 0;
   int ranks = 1;
   BufferOptions buffers;
-  std::int64_t copy_bytes = 0;        // how much may be copied aside at a time
-  std::chrono::seconds timeout{600};  // how long ranks wait for each other
+  // How much host memory may be copied aside at a time; copies of a device's come on top.
+  std::int64_t copy_bytes = 0;
+  TakeMemory take_memory = plain_memory;  // called by several threads
+  std::chrono::seconds timeout{600};      // how long ranks wait for each other
 };
 
 // Rank 0 makes the unfinished folder and commits; the ranks meet through notes in that folder, so
 // that no collective is ever issued from here.
-// Owns:    the thread and what was copied aside.
+// Owns:    its threads and what was copied aside.
 // Threads: one caller beside its own.
 class BackgroundSave {
  public:
@@ -48,10 +57,9 @@ class BackgroundSave {
   // where copy_bytes are used up the disk is waited for.
   void release_memory();
 
-  bool done() const;
-  // Throws what went wrong, if it is known by now; does not wait.
-  void rethrow();
-  // Waits for the end and throws what went wrong.
+  // Returns whether this rank has nothing left to do or has failed; waits for that, so long.
+  bool ended(std::chrono::milliseconds wait = {}) const;
+  // Waits for that and throws what went wrong.
   void wait();
 
   struct Stats {
@@ -64,26 +72,30 @@ class BackgroundSave {
 
  private:
   void run() noexcept;
+  void copy_from_device() noexcept;
   void write_pieces(Disk& disk);
   bool take_piece(Piece& piece);
   void piece_written(const Piece& piece);
   void copy_aside(std::unique_lock<std::mutex>& lock);
+  void fail(std::exception_ptr failure);
   template <typename Ready>
   void await_peers(const char* what, Ready&& ready);
 
   BackgroundJob job_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Piece> live_;    // not begun; written from the front, copied from the back
-  std::deque<Piece> copied_;  // aside
-  bool in_hand_ = false;      // a live piece is being written
-  std::int64_t aside_bytes_ = 0;
+  mutable std::condition_variable changed_;
+  std::deque<Piece> live_;        // not begun; written from the front, copied from the back
+  std::deque<Piece> copied_;      // aside
+  bool in_hand_ = false;          // a live piece is being written
+  int copying_ = 0;               // pieces on their way aside
+  std::int64_t aside_bytes_ = 0;  // of host memory
   Stats stats_;
   bool stopping_ = false;
   bool done_ = false;
   std::exception_ptr failure_;
   std::optional<Committed> committed_;
-  std::thread thread_;  // last: it uses everything above
+  std::thread copier_;  // last, like the next: they use everything above
+  std::thread writer_;
 };
 
 }  // namespace capstan::checkpoint

@@ -19,6 +19,9 @@ inline constexpr const char* kRngColumn = "rng";
 inline constexpr const char* kClientColumn = "client";
 inline constexpr const char* kOptimizerPrefix = "optimizer.";  // + the state's name
 
+// Larger columns are split over several files, as Hugging Face's writers do it.
+inline constexpr std::int64_t kMaxFileBytes = 5'000'000'000;
+
 struct ColumnSpec {
   std::string name;
   std::vector<TensorSpec> tensors;

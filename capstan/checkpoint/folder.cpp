@@ -75,8 +75,8 @@ std::optional<Found> newest_complete(const std::filesystem::path& folder) {
   return std::nullopt;
 }
 
-std::optional<std::string> latest_tag(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kLatestFile;
+std::optional<std::string> latest_tag(const std::filesystem::path& folder, const char* file) {
+  const std::filesystem::path path = folder / file;
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
   return std::string(trim(read_text_file(path)));

@@ -12,6 +12,7 @@
 namespace capstan::checkpoint {
 
 inline constexpr const char* kLatestFile = "latest";
+inline constexpr const char* kLatestUniversalFile = "latest_universal";
 
 struct Found {
   std::string tag;
@@ -36,7 +37,8 @@ std::string incomplete_because(const std::filesystem::path& checkpoint);
 std::optional<Found> newest_complete(const std::filesystem::path& folder);
 
 // What `latest` says; nothing without that file.
-std::optional<std::string> latest_tag(const std::filesystem::path& folder);
+std::optional<std::string> latest_tag(const std::filesystem::path& folder,
+                                      const char* file = kLatestFile);
 void write_latest(const std::filesystem::path& folder, const std::string& tag, Disk& disk);
 
 // Removes all but the newest `keep` complete checkpoints that count as latest; 0 keeps all.

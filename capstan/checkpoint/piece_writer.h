@@ -31,6 +31,7 @@ struct Piece {
   std::int64_t begin = 0;  // bytes of the tensor
   std::int64_t end = 0;
   Fill fill;
+  bool on_device = false;  // its memory is not the host's
 };
 
 struct BufferOptions {

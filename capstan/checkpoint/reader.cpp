@@ -13,6 +13,15 @@ namespace capstan::checkpoint {
 
 Reader::Reader(std::filesystem::path folder)
     : folder_(std::move(folder)), index_(read_index(folder_)) {
+  list_tensors();
+}
+
+Reader::Reader(std::filesystem::path folder, Index index, Source source)
+    : folder_(std::move(folder)), index_(std::move(index)), source_(std::move(source)) {
+  list_tensors();
+}
+
+void Reader::list_tensors() {
   for (const Column& column : index_.columns) {
     for (const IndexTensor& tensor : column.tensors) {
       tensors_[{column.name, tensor.spec.name}] = &tensor;
@@ -61,6 +70,16 @@ std::span<const std::byte> Reader::read_block(const IndexTensor& tensor, std::in
 
 void Reader::read(const IndexTensor& tensor, std::int64_t begin, std::int64_t end,
                   const Sink& sink) {
+  if (source_) {
+    if (buffer_.size_bytes() == 0) buffer_ = io::AlignedBuffer(kBlockBytes);
+    for (; begin < end; begin += kBlockBytes) {
+      const std::span<std::byte> bytes =
+          buffer_.bytes().first(static_cast<std::size_t>(std::min(end - begin, kBlockBytes)));
+      source_(tensor, begin, bytes);
+      sink(begin, bytes);
+    }
+    return;
+  }
   auto block =
       std::upper_bound(tensor.blocks.begin(), tensor.blocks.end(), begin,
                        [](std::int64_t offset, const Block& each) { return offset < each.end; });

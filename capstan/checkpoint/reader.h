@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "capstan/checkpoint/index.h"
 #include "capstan/io/aligned_buffer.h"
@@ -18,12 +19,18 @@ namespace capstan::checkpoint {
 // Takes bytes of a tensor, in order; `begin` is where they stand in it.
 using Sink = std::function<void(std::int64_t begin, std::span<const std::byte> bytes)>;
 
+// Reads bytes of a tensor from `begin` on, where they do not lie in one place of one file.
+using Source =
+    std::function<void(const IndexTensor& tensor, std::int64_t begin, std::span<std::byte> into)>;
+
 // Owns:    its open files and one buffer of a block.
 // Threads: one caller at a time.
 class Reader {
  public:
   // `folder` is one checkpoint. Throws IoError when its index cannot be read or is damaged.
   explicit Reader(std::filesystem::path folder);
+  // Files of another layout, whose tensors `index` tells: nothing is checked.
+  Reader(std::filesystem::path folder, Index index, Source source);
 
   const std::filesystem::path& folder() const { return folder_; }
   const Index& index() const { return index_; }
@@ -36,12 +43,14 @@ class Reader {
   std::string read_extra_file(const std::string& name) const;
 
  private:
+  void list_tensors();
   const io::File& file(const std::string& name);
   std::span<const std::byte> read_block(const IndexTensor& tensor, std::int64_t begin,
                                         const Block& block);
 
   std::filesystem::path folder_;
   Index index_;
+  Source source_;  // none for files of ours
   std::map<std::pair<std::string, std::string>, const IndexTensor*> tensors_;
   std::map<std::string, io::File> files_;
   io::AlignedBuffer buffer_;

@@ -1,4 +1,4 @@
-// capstan checkpoint inspect, verify, prune, convert.
+// capstan checkpoint inspect, verify, convert, export, prune.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -11,6 +11,8 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/checkpoint/copy.h"
+#include "capstan/checkpoint/deepspeed/export.h"
 #include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/folder_lock.h"
@@ -29,6 +31,7 @@ struct CheckpointArguments {
   bool tensors = false;
   int keep = 0;
   std::string into;  // the folder to write to
+  checkpoint::ExportOptions exporting;
 };
 
 // The checkpoints that a command speaks of: one by its tag, or FOLDER itself, or all in FOLDER.
@@ -126,26 +129,28 @@ int prune_folder(const CheckpointArguments& arguments) {
   return 0;
 }
 
-// One tag of DeepSpeed's: FOLDER itself, the tag that was given, or what `latest` says.
-fs::path deepspeed_checkpoint(const CheckpointArguments& arguments) {
-  fs::path folder = arguments.folder;
-  if (arguments.tag.empty() && checkpoint::is_deepspeed(folder)) return folder;
-  const std::string tag =
-      arguments.tag.empty() ? checkpoint::latest_tag(folder).value_or("") : arguments.tag;
-  if (!tag.empty() && checkpoint::is_deepspeed(folder / tag)) return folder / tag;
-  throw ConfigError({.what = "there is no checkpoint of DeepSpeed's",
-                     .where = (folder / tag).string(),
-                     .fix = "give the folder that DeepSpeed saved to, with --tag where there is no "
-                            "file `latest`"});
-}
-
 int convert(const CheckpointArguments& arguments) {
-  const fs::path from = deepspeed_checkpoint(arguments);
+  const auto found = checkpoint::find_deepspeed(arguments.folder, arguments.tag);
+  if (!found) {
+    throw ConfigError({.what = "there is no checkpoint of DeepSpeed's",
+                       .where = (fs::path(arguments.folder) / arguments.tag).string(),
+                       .fix = "give the folder that DeepSpeed saved to, with --tag where there is "
+                              "no file `latest`"});
+  }
+  const fs::path& from = *found;
   const checkpoint::FolderLock lock(arguments.into);
+  checkpoint::Reader reader = checkpoint::open_reader(from);
   const checkpoint::Committed committed =
-      checkpoint::import_deepspeed(from, arguments.into, from.filename().string());
+      checkpoint::copy_checkpoint(reader, {arguments.into, from.filename().string()});
   fmt::print("{} -> {} ({})\n", from.string(), committed.folder.string(),
              format_bytes(committed.bytes));
+  return 0;
+}
+
+int export_one(const CheckpointArguments& arguments) {
+  checkpoint::Reader reader(chosen(arguments).front());
+  checkpoint::export_deepspeed(reader, arguments.into, arguments.exporting);
+  fmt::print("{} -> {}/{}\n", reader.folder().string(), arguments.into, reader.index().tag);
   return 0;
 }
 
@@ -171,6 +176,14 @@ void add_checkpoint_command(CLI::App& app, int& exit_code) {
       add("convert", "Write a checkpoint of DeepSpeed's as one of ours.", convert);
   conversion->add_option("INTO", arguments->into, "The folder to write to")->required();
   conversion->add_option("--tag", arguments->tag, "Instead of the one that `latest` names");
+  CLI::App* exporting =
+      add("export", "Write a checkpoint of ours in DeepSpeed's layout.", export_one);
+  exporting->add_option("INTO", arguments->into, "The folder to write to")->required();
+  exporting->add_option("--tag", arguments->tag, "Instead of the newest");
+  exporting->add_option("--stage", arguments->exporting.stage, "Of the run that will resume")
+      ->check(CLI::Range(0, 3));
+  exporting->add_option("--ranks", arguments->exporting.ranks, "Of the run that will resume")
+      ->check(CLI::PositiveNumber);
   CLI::App* pruning = add("prune", "Remove all but the newest.", prune_folder);
   pruning->add_option("--keep", arguments->keep, "How many stay")
       ->required()

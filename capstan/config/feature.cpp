@@ -20,7 +20,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::amp, false, "Apex AMP"},
     FeatureState{Feature::autocast, false, "automatic casting of single operations"},
     FeatureState{Feature::autotuning, false, "autotuning"},
-    FeatureState{Feature::checkpoint_options, false, "options of checkpoints"},
+    FeatureState{Feature::checkpoint_options, false, "this way of storing checkpoints"},
     FeatureState{Feature::compile, false, "compilation of the training step"},
     FeatureState{Feature::compression, false, "compression of the model while it trains"},
     FeatureState{Feature::curriculum, false, "curriculum learning"},

@@ -51,33 +51,46 @@ std::vector<Section> checkpoint_sections() {
   Section section;
   section.path = "checkpoint";
   section.meaning = "How training state is saved.";
-  section.feature = Feature::checkpoint_options;
   section.keys = {
       choice("tag_validation", "Warn", {"Ignore", "Warn", "Fail"})
           .ignoring_case()
           .says("Ranks that save under different tags: say nothing, warn, or stop."),
-      flag("load_universal", false).says("Load upstream's universal layout."),
-      flag("use_node_local_storage", false).says("Every node writes to its own disk."),
-      flag("checkpoint_serialization", true).says("Serialise with pickle."),
+      flag("load_universal", false)
+          .says("Without a tag, load the one that the file latest_universal names."),
+      flag("use_node_local_storage", false)
+          .needs(Feature::checkpoint_options)
+          .says("Every node writes to its own disk."),
+      flag("checkpoint_serialization", true)
+          .says("Serialise with pickle.")
+          .no_effect("tensors are never pickled"),
   };
   Section parallel;
   parallel.path = "checkpoint.parallel_write";
   parallel.meaning = "Who writes.";
-  parallel.feature = Feature::checkpoint_options;
-  parallel.keys = {flag("pipeline_stage", false).says("Every pipeline stage writes its layers.")};
+  parallel.keys = {flag("pipeline_stage", false)
+                       .says("Every pipeline stage writes its layers.")
+                       .no_effect("every rank writes its own bytes")};
   Section writer;
   writer.path = "checkpoint.writer";
   writer.meaning = "How files are written.";
-  writer.feature = Feature::checkpoint_options;
   writer.keys = {
-      choice("type", "fast", {"mock", "python", "fast"}).ignoring_case().says("Kind of writer."),
-      flag("decoupled", false).says("Write in the background."),
+      choice("type", "fast", {"mock", "python", "fast"})
+          .ignoring_case()
+          .says("Kind of writer.")
+          .no_effect("there is one"),
+      flag("decoupled", false).says("Write in the background while training goes on."),
       integer("io_buffer_size", "67108864").at_least(4096).says("Bytes of the buffer."),
-      flag("io_buffer_double", true).says("Two buffers in turn."),
-      flag("show_statistics", false).says("Print what was written."),
+      flag("io_buffer_double", true).says("Fill one part while others are written."),
+      flag("show_statistics", false)
+          .says("Print what was written.")
+          .no_effect("the log tells after every save"),
       choice("data_parallel", "null", {"replica", "socket", "machine"})
-          .says("Who shares the writing."),
-      integer("io_multiplier", "1").at_least(1).says("Writers per rank."),
+          .says("Who shares the writing.")
+          .no_effect("all ranks do"),
+      integer("io_multiplier", "1")
+          .at_least(1)
+          .says("Writers per rank.")
+          .no_effect("one writer keeps several requests in flight"),
   };
   Section datastates;
   datastates.keys = {

@@ -68,6 +68,10 @@ Saved Engine::save_checkpoint(const std::filesystem::path& folder, const SaveOpt
   return state_->save(folder, options);
 }
 
+void Engine::finish_saves() { state_->finish_saves(); }
+
+void Engine::before_change() { state_->before_change(); }
+
 std::optional<Loaded> Engine::load_checkpoint(const std::filesystem::path& folder,
                                               const LoadOptions& options) {
   return state_->load(folder, options);
@@ -114,6 +118,7 @@ at::Tensor Engine::state(std::string_view name, std::string_view which) {
 }
 
 void Engine::set_parameter(std::string_view name, const at::Tensor& value) {
+  before_change();
   shard::write_param(sharded(), shard::find_param(sharded().plan(), name), value);
 }
 
@@ -127,6 +132,7 @@ void Engine::set_gradient(int param, const at::Tensor& value) {
 }
 
 void Engine::set_state(std::string_view name, std::string_view which, const at::Tensor& value) {
+  before_change();
   shard::write_whole(sharded(), shard::find_param(sharded().plan(), name),
                      {shard::Column::moment, state_->moment_index(which)}, value);
 }

@@ -93,6 +93,12 @@ class Engine {
   // A checkpoint in folder/<tag>; see docs/checkpoints.md. Collective. When it throws, on every
   // rank, nothing was saved or touched and training can go on.
   Saved save_checkpoint(const std::filesystem::path& folder, const SaveOptions& options = {});
+  // Waits until a save in the background is complete; throws what went wrong with it, on every
+  // rank, as the next step(), save, load or close() does too: training can go on then. Collective.
+  void finish_saves();
+  // For whoever changes parameters or states by other ways than this class: returns when a save in
+  // the background no longer reads them.
+  void before_change();
   // Nothing where the folder holds no complete checkpoint. Collective. A ConfigError lists all that
   // does not fit, and nothing was touched; after an IoError the model's values are undefined.
   std::optional<Loaded> load_checkpoint(const std::filesystem::path& folder,

@@ -57,6 +57,7 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
 }
 
 EngineState::~EngineState() {
+  end_save();
   if (logs_operations()) group_->observe({});
   if (sharded != nullptr) sharded->stop_updates();  // they use what goes before it
 }
@@ -170,10 +171,16 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
 }
 
 StepReport EngineState::step(std::optional<bool> boundary) {
-  ++progress.micro_steps;
+  const std::int64_t micro_steps = progress.micro_steps + 1;
   const bool managed = options.batch.managed_accumulation;
-  const bool counted = !managed || progress.micro_steps % options.batch.accumulation_steps == 0;
-  if (!boundary.value_or(counted)) return {};
+  const bool counted = !managed || micro_steps % options.batch.accumulation_steps == 0;
+  const bool takes_step = boundary.value_or(counted);
+  if (takes_step) {
+    before_change();
+    look_after_save();  // when it throws, nothing has happened here and the group lives
+  }
+  progress.micro_steps = micro_steps;
+  if (!takes_step) return {};
   StepReport report = guarded("step", [this] { return take_step(); });
   if (sharded->before_backward) early_step_ended();
   log_->phase_ended(Phase::step, sharded->ledger());

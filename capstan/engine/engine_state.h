@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "capstan/checkpoint/background_save.h"
 #include "capstan/checkpoint/folder_lock.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/checkpoint_types.h"
@@ -20,6 +21,7 @@
 #include "capstan/optim/cpu/worker_pool.h"
 #include "capstan/precision/loss_scale.h"
 #include "capstan/shard/hooks.h"
+#include "capstan/store/pool.h"
 
 namespace capstan::checkpoint {
 class Reader;
@@ -44,10 +46,16 @@ class EngineState {
   // In save.cpp and load.cpp. Collective. An error on one rank is thrown by all.
   Saved save(const std::filesystem::path& folder, const SaveOptions& how);
   std::optional<Loaded> load(const std::filesystem::path& folder, const LoadOptions& how);
+  // Waits for a save in the background and throws, on all ranks, what went wrong with it.
+  // Collective.
+  void finish_saves();
+  // Returns when a save in the background needs the memory of parameters and states no more.
+  void before_change();
 
   void change_no_sync(int by);
   void expect_backward(bool allowed, bool scaled);
   void close() {
+    finish_saves();
     if (world_ != nullptr) world_->close();
   }
   std::vector<double> learning_rates() const;
@@ -92,10 +100,18 @@ class EngineState {
   void add_rng(SaveContents& contents);
   std::vector<NamedTensor> rng_states() const;
   void check_tags(const std::string& tag);
+  checkpoint::BufferOptions buffer_options() const;
+  void save_now(const checkpoint::SaveRequest& request, const checkpoint::FilePlan& plan,
+                const std::vector<checkpoint::Piece>& pieces);
+  void save_in_background(checkpoint::SaveRequest request, checkpoint::FilePlan plan,
+                          std::vector<checkpoint::Piece> pieces);
+  void look_after_save();
+  void tell_saved();
+  void end_save() noexcept;
 
   struct LoadPlan;
   std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& folder,
-                                                       const std::string& tag);
+                                                       const std::string& wanted);
   LoadPlan load_plan(const checkpoint::Reader& reader, const LoadOptions& how,
                      const StoredNames& names);
   void plan_weights(LoadPlan& plan, const checkpoint::Reader& reader, const StoredNames& names);
@@ -132,6 +148,16 @@ class EngineState {
   std::int64_t optimizer_start_ = 0;  // applied steps before the optimizer's first
   std::int64_t schedule_start_ = 0;
   std::unique_ptr<checkpoint::FolderLock> folder_lock_;  // of the folder last saved to, on rank 0
+  // A save in the background, as the log tells of it.
+  struct Saving {
+    Saved saved;
+    std::chrono::steady_clock::time_point began;
+    std::chrono::nanoseconds blocked{0};  // training, apart from what the save counts itself
+    std::unique_ptr<checkpoint::BackgroundSave> save;
+  };
+  store::Ledger snapshot_ledger_;
+  std::unique_ptr<store::Pool> snapshot_memory_;  // kept from save to save
+  std::optional<Saving> saving_;                  // last: reads what stands above
 };
 
 }  // namespace capstan::engine

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
+#include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/reader.h"
 #include "capstan/engine/engine_state.h"
@@ -223,9 +224,14 @@ void EngineState::restore_rng(Reader& reader) {
 }
 
 std::optional<std::filesystem::path> EngineState::find_checkpoint(
-    const std::filesystem::path& folder, const std::string& tag) {
+    const std::filesystem::path& folder, const std::string& wanted) {
+  std::string tag = wanted;
+  if (tag.empty() && options.checkpoint.load_universal) {
+    tag = checkpoint::latest_tag(folder, checkpoint::kLatestUniversalFile).value_or("");
+  }
   if (!tag.empty()) {
     checkpoint::check_tag(tag);
+    if (const auto theirs = checkpoint::find_deepspeed(folder, tag)) return theirs;
     const std::string problem = checkpoint::incomplete_because(folder / tag);
     if (problem.empty()) return folder / tag;
     throw IoError({.what = "this checkpoint is not complete: " + problem,
@@ -242,7 +248,7 @@ std::optional<std::filesystem::path> EngineState::find_checkpoint(
       break;
     }
   }
-  if (!chosen) return std::nullopt;
+  if (!chosen) return checkpoint::find_deepspeed(folder, "");
   log_->say(LogLevel::info,
             fmt::format("loading {}, the newest complete checkpoint", chosen->folder.string()));
   return chosen->folder;
@@ -251,6 +257,7 @@ std::optional<std::filesystem::path> EngineState::find_checkpoint(
 std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
                                         const LoadOptions& how) {
   const at::NoGradGuard no_grad;
+  finish_saves();
   sharded->settle_updates();
   std::string chosen;
   together(*group_, device(), [&] {
@@ -262,7 +269,7 @@ std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
   const StoredNames names(sharded->plan(), extras_);
   LoadPlan plan;
   together(*group_, device(), [&] {
-    reader.emplace(chosen);
+    reader.emplace(checkpoint::open_reader(chosen));
     plan = load_plan(*reader, how, names);
   });
   Loaded loaded;

@@ -1,12 +1,17 @@
 // Saving the state of an engine.
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
 
 #include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/folder_lock.h"
 #include "capstan/checkpoint/part.h"
 #include "capstan/engine/engine_state.h"
@@ -18,8 +23,12 @@
 namespace capstan::engine {
 namespace {
 
-// Larger weights are split over several files, as Hugging Face's writers do it.
-constexpr std::int64_t kMaxFileBytes = 5'000'000'000;
+// How often a rank that waits for a save looks after the other ranks.
+constexpr std::chrono::milliseconds kLookPause{100};
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 void split_pieces(std::vector<checkpoint::Piece>& all, std::vector<checkpoint::Piece> more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
@@ -71,7 +80,7 @@ void EngineState::add_weights(SaveContents& contents, const SaveOptions& how,
     if (stored.name.empty()) continue;
     contents.state.buffers.push_back(stored.name);
     model.tensors.push_back(spec_of(stored.name, stored.tensor));
-    if (group_->rank() == 0) contents.pieces.push_back(whole_piece(model.name, stored));
+    if (group_->rank() == 0) contents.pieces.push_back(copied_piece(model.name, stored));
   }
   contents.columns.push_back(std::move(model));
 }
@@ -127,7 +136,7 @@ void EngineState::add_rng(SaveContents& contents) {
       const std::string name = fmt::format("rank{}.{}", rank, each.name);
       rng.tensors.push_back(spec_of(name, each.tensor));
       if (rank != group_->rank()) continue;
-      contents.pieces.push_back(whole_piece(rng.name, {name, each.tensor}));
+      contents.pieces.push_back(copied_piece(rng.name, {name, each.tensor}));
     }
   }
   contents.columns.push_back(std::move(rng));
@@ -135,6 +144,10 @@ void EngineState::add_rng(SaveContents& contents) {
 
 EngineState::SaveContents EngineState::save_contents(const SaveOptions& how) {
   sharded->settle_updates();
+  if (!device().is_cpu()) {
+    // Copies from the device are not ordered behind the stream that computes.
+    c10::impl::VirtualGuardImpl(device().type()).getStream(device()).synchronize();
+  }
   SaveContents contents;
   const StoredNames names(sharded->plan(), extras_);
   add_weights(contents, how, names);
@@ -147,7 +160,7 @@ EngineState::SaveContents EngineState::save_contents(const SaveOptions& how) {
   for (const NamedTensor& each : how.client_tensors) {
     if (group_->rank() != 0) continue;
     client.tensors.push_back(spec_of(each.name, each.tensor));
-    contents.pieces.push_back(whole_piece(client.name, each));
+    contents.pieces.push_back(copied_piece(client.name, each));
   }
   contents.columns.push_back(std::move(client));
   checkpoint::TrainingState& state = contents.state;
@@ -187,50 +200,143 @@ void EngineState::check_tags(const std::string& tag) {
   log_->say(LogLevel::warning, info.what + "; rank 0's is taken");
 }
 
-Saved EngineState::save(const std::filesystem::path& folder, const SaveOptions& how) {
-  std::string tag = how.tag.empty() ? fmt::format("global_step{}", progress.steps) : how.tag;
-  check_tags(tag);
-  tag = text_from(*group_, device(), tag, 0);
-  SaveContents contents = save_contents(how);
-  const checkpoint::FilePlan plan = checkpoint::plan_files(contents.columns, kMaxFileBytes);
-  const checkpoint::SaveRequest request{.folder = folder,
-                                        .tag = tag,
-                                        .latest = how.save_latest,
-                                        .keep_last = how.keep_last,
-                                        .state = std::move(contents.state),
-                                        .extra_files = how.extra_files};
+// The synchronous way: begin, write, commit, each agreed by all ranks.
+void EngineState::save_now(const checkpoint::SaveRequest& request, const checkpoint::FilePlan& plan,
+                           const std::vector<checkpoint::Piece>& pieces) {
   const bool first = group_->rank() == 0;
   io::DurableCalls calls;
   checkpoint::Disk disk = checkpoint::system_disk(calls);
   std::filesystem::path partial;
   together(*group_, device(), [&] {
-    if (!first) return;
-    if (folder_lock_ == nullptr || folder_lock_->folder() != folder) {
-      folder_lock_ = std::make_unique<checkpoint::FolderLock>(folder);
-    }
-    partial = checkpoint::begin_save(request, plan, disk);
+    if (first) partial = checkpoint::begin_save(request, plan, disk);
   });
   partial = text_from(*group_, device(), partial.string(), 0);
   try {
     together(*group_, device(), [&] {
-      checkpoint::PieceWriter writer(
-          plan, partial,
-          {.bytes = options.checkpoint.buffer_bytes, .several = options.checkpoint.double_buffer},
-          disk);
-      for (const checkpoint::Piece& piece : contents.pieces) writer.write(piece);
+      checkpoint::PieceWriter writer(plan, partial, buffer_options(), disk);
+      for (const checkpoint::Piece& piece : pieces) writer.write(piece);
       checkpoint::write_part(partial, group_->rank(), writer.finish(), disk);
     });
   } catch (const Error&) {
     if (first) checkpoint::abandon_save(partial);
     throw;
   }
-  checkpoint::Committed committed;
   together(*group_, device(), [&] {
-    if (first) committed = checkpoint::commit_save(partial, request, plan, group_->size(), disk);
+    if (first) checkpoint::commit_save(partial, request, plan, group_->size(), disk);
   });
+}
+
+checkpoint::BufferOptions EngineState::buffer_options() const {
+  return {.bytes = options.checkpoint.buffer_bytes, .several = options.checkpoint.double_buffer};
+}
+
+Saved EngineState::save(const std::filesystem::path& folder, const SaveOptions& how) {
+  finish_saves();  // one at a time
+  const auto began = std::chrono::steady_clock::now();
+  std::string tag = how.tag.empty() ? fmt::format("global_step{}", progress.steps) : how.tag;
+  check_tags(tag);
+  tag = text_from(*group_, device(), tag, 0);
+  SaveContents contents = save_contents(how);
+  checkpoint::FilePlan plan = checkpoint::plan_files(contents.columns, checkpoint::kMaxFileBytes);
+  checkpoint::SaveRequest request{.folder = folder,
+                                  .tag = tag,
+                                  .latest = how.save_latest,
+                                  .keep_last = how.keep_last,
+                                  .state = std::move(contents.state),
+                                  .extra_files = how.extra_files};
+  together(*group_, device(), [&] {
+    checkpoint::check_tag(tag);
+    const bool locked = folder_lock_ != nullptr && folder_lock_->folder() == folder;
+    if (group_->rank() != 0 || locked) return;
+    folder_lock_ = std::make_unique<checkpoint::FolderLock>(folder);
+  });
+  const Saved saved{tag, folder / tag, plan.bytes()};
+  if (how.asynchronous || options.checkpoint.asynchronous) {
+    saving_.emplace(Saving{.saved = saved, .began = began});
+    save_in_background(std::move(request), std::move(plan), std::move(contents.pieces));
+    saving_->blocked = std::chrono::steady_clock::now() - began;
+  } else {
+    save_now(request, plan, contents.pieces);
+    log_->say(LogLevel::info, fmt::format("saved {} ({} in {:.2f} s)", saved.folder.string(),
+                                          format_bytes(saved.bytes), seconds_since(began)));
+  }
+  return saved;
+}
+
+void EngineState::save_in_background(checkpoint::SaveRequest request, checkpoint::FilePlan plan,
+                                     std::vector<checkpoint::Piece> pieces) {
+  const std::string partial =
+      text_from(*group_, device(), checkpoint::partial_path(request).string(), 0);
+  if (snapshot_memory_ == nullptr) {
+    snapshot_memory_ = store::Pool::of_host(
+        snapshot_ledger_, "give checkpoints less memory to copy to, or save without asynchronous",
+        /*pinned=*/!device().is_cpu());
+  }
+  saving_->save = std::make_unique<checkpoint::BackgroundSave>(
+      checkpoint::BackgroundJob{.request = std::move(request),
+                                .plan = std::move(plan),
+                                .partial = partial,
+                                .pieces = std::move(pieces),
+                                .rank = group_->rank(),
+                                .ranks = group_->size(),
+                                .buffers = buffer_options(),
+                                .copy_bytes = options.checkpoint.snapshot_bytes,
+                                .take_memory = [this](std::int64_t bytes) -> std::shared_ptr<void> {
+                                  auto held = std::make_shared<c10::DataPtr>(
+                                      snapshot_memory_->take(bytes, store::MemoryKind::optimizer));
+                                  return {held, held->get()};
+                                }});
+}
+
+void EngineState::before_change() {
+  if (saving_) saving_->save->release_memory();
+}
+
+// All ranks learn together that a save has ended, so that all throw or all go on.
+void EngineState::look_after_save() {
+  if (!saving_) return;
+  const bool ended = saving_->save->ended();
+  try {
+    together(*group_, device(), [&] {
+      if (ended) saving_->save->wait();
+    });
+  } catch (const Error&) {
+    saving_.reset();
+    throw;
+  }
+  if (on_all(*group_, device(), ended)) tell_saved();
+}
+
+void EngineState::finish_saves() {
+  while (saving_) {
+    const auto began = std::chrono::steady_clock::now();
+    saving_->save->ended(kLookPause);
+    saving_->blocked += std::chrono::steady_clock::now() - began;
+    look_after_save();
+  }
+}
+
+void EngineState::tell_saved() {
+  const Saving saving = *std::exchange(saving_, std::nullopt);
+  const std::chrono::duration<double> blocked = saving.blocked + saving.save->stats().blocked;
   log_->say(LogLevel::info,
-            fmt::format("saved {} ({})", (folder / tag).string(), format_bytes(plan.bytes())));
-  return {tag, folder / tag, plan.bytes()};
+            fmt::format("saved {} ({} in {:.2f} s, of which training stood still for {:.3f} s)",
+                        saving.saved.folder.string(), format_bytes(saving.saved.bytes),
+                        seconds_since(saving.began), blocked.count()));
+}
+
+// What a run that ends in order has not waited for is still finished; only errors cannot be thrown.
+void EngineState::end_save() noexcept {
+  if (!saving_) return;
+  try {
+    if (!group_->failed() && std::uncaught_exceptions() == 0) {
+      saving_->save->wait();
+      tell_saved();
+    }
+  } catch (const std::exception& error) {
+    log_->say(LogLevel::error, fmt::format("nothing was saved: {}", error.what()));
+  }
+  saving_.reset();
 }
 
 }  // namespace capstan::engine

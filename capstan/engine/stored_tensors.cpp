@@ -6,6 +6,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
@@ -44,6 +46,17 @@ void add_own_part(std::vector<HeldElems>& parts, const shard::ShardedModel& mode
                    values.narrow(0, mine.begin - held.in_slot.begin, mine.size())});
 }
 
+// From a device beside what it computes; its streams held nothing that writes to `values` when the
+// save began.
+void copy_to_host(const at::Tensor& host, const at::Tensor& values) {
+  const c10::Device device = values.device();
+  const c10::Stream stream =
+      c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  const c10::StreamGuard on_ours(stream);
+  host.copy_(values, /*non_blocking=*/true);
+  stream.synchronize();
+}
+
 // Elements as bytes of a file: blocks are cut on whole elements.
 checkpoint::Fill fill_from(at::Tensor values, std::int64_t begin_bytes) {
   return [values = std::move(values), begin_bytes](std::int64_t begin, std::span<std::byte> into) {
@@ -52,7 +65,12 @@ checkpoint::Fill fill_from(at::Tensor values, std::int64_t begin_bytes) {
     const std::int64_t elems = std::ssize(into) / size;
     const at::Tensor target =
         at::from_blob(into.data(), {elems}, at::TensorOptions(values.scalar_type()));
-    target.copy_(values.narrow(0, (begin - begin_bytes) / size, elems));
+    const at::Tensor wanted = values.narrow(0, (begin - begin_bytes) / size, elems);
+    if (wanted.is_cpu()) {
+      target.copy_(wanted);
+    } else {
+      copy_to_host(target, wanted);
+    }
   };
 }
 
@@ -159,13 +177,15 @@ std::vector<checkpoint::Piece> pieces_of(const std::string& column,
     pieces.push_back(
         {column, names.name(each.param), range.begin * size, range.end * size,
          fill_from(each.values.narrow(0, range.begin - each.in_param.begin, range.size()),
-                   range.begin * size)});
+                   range.begin * size),
+         /*on_device=*/!each.values.is_cpu()});
   }
   return pieces;
 }
 
-checkpoint::Piece whole_piece(const std::string& column, const NamedTensor& tensor) {
-  const at::Tensor flat = tensor.tensor.detach().contiguous().view(-1);
+checkpoint::Piece copied_piece(const std::string& column, const NamedTensor& tensor) {
+  const at::Tensor flat = at::empty({tensor.tensor.numel()}, tensor.tensor.scalar_type());
+  flat.copy_(tensor.tensor.detach().reshape({-1}));
   return {column, tensor.name, 0, static_cast<std::int64_t>(flat.nbytes()), fill_from(flat, 0)};
 }
 

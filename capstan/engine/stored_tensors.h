@@ -59,8 +59,8 @@ std::vector<HeldElems> states_to_write(shard::ShardedModel& model, const StateCo
 std::vector<checkpoint::Piece> pieces_of(const std::string& column,
                                          const std::vector<HeldElems>& held,
                                          const StoredNames& names);
-// A whole tensor by one rank.
-checkpoint::Piece whole_piece(const std::string& column, const NamedTensor& tensor);
+// A whole tensor by one rank, as it is now.
+checkpoint::Piece copied_piece(const std::string& column, const NamedTensor& tensor);
 
 // Reads the stored elements of `held` into it, converted to its dtype; elements that no file holds
 // stay as they are.

@@ -1,5 +1,6 @@
 #include "capstan/engine/together.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -16,6 +17,7 @@ namespace {
 enum class Failure : std::int64_t { none, config, io, other };
 
 std::vector<std::int64_t> everybodys(comm::Group& group, c10::Device device, std::int64_t mine) {
+  if (group.size() == 1) return {mine};
   const at::TensorOptions options = at::TensorOptions(at::kLong).device(device);
   at::Tensor all = at::empty({group.size()}, options);
   group.all_gather(all, at::full({1}, mine, options), "outcome").wait();
@@ -60,12 +62,13 @@ std::string text_from(comm::Group& group, c10::Device device, const std::string&
   return {chars, chars + bytes};
 }
 
+bool on_all(comm::Group& group, c10::Device device, bool mine) {
+  const std::vector<std::int64_t> all = everybodys(group, device, mine ? 1 : 0);
+  return std::find(all.begin(), all.end(), 0) == all.end();
+}
+
 bool same_on_all(comm::Group& group, c10::Device device, const std::string& mine) {
-  const std::string first = text_from(group, device, mine, 0);
-  for (const std::int64_t same : everybodys(group, device, first == mine ? 1 : 0)) {
-    if (same == 0) return false;
-  }
-  return true;
+  return on_all(group, device, text_from(group, device, mine, 0) == mine);
 }
 
 void together(comm::Group& group, c10::Device device, const std::function<void()>& body) {

@@ -18,6 +18,9 @@ void together(comm::Group& group, c10::Device device, const std::function<void()
 // Collective: what rank `root` has.
 std::string text_from(comm::Group& group, c10::Device device, const std::string& mine, int root);
 
+// Collective: whether every rank says so.
+bool on_all(comm::Group& group, c10::Device device, bool mine);
+
 // Collective: whether every rank's text is the same.
 bool same_on_all(comm::Group& group, c10::Device device, const std::string& mine);
 

@@ -102,6 +102,7 @@ class KernelUpdater final : public Updater {
   }
   std::string kind() const override { return std::string(optim::name(kind_)); }
   std::vector<StateColumn> state_columns(shard::ShardedModel& model) override;
+  std::map<std::string, double> state_scalars() const override;
 
  private:
   // Elements of a unit with one group: element-wise kernels run over neighbours and the padding

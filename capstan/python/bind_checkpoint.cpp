@@ -2,9 +2,15 @@
 
 #include <optional>
 
+#include <ATen/ops/empty.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 
+#include "capstan/checkpoint/copy.h"
+#include "capstan/checkpoint/deepspeed/export.h"
+#include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/engine/checkpoint_types.h"
+#include "capstan/engine/stored_tensors.h"
 
 namespace capstan::python {
 namespace py = pybind11;
@@ -44,11 +50,81 @@ py::object load(PyEngine& self, const std::string& folder, const py::dict& given
                         loaded->skipped);
 }
 
+py::object to_python(const checkpoint::PyValue& value) {
+  using checkpoint::PyKind;
+  const auto list_of = [](const std::vector<checkpoint::PyRef>& items) {
+    py::list list;
+    for (const checkpoint::PyRef& item : items) list.append(to_python(*item));
+    return list;
+  };
+  const auto dict_of = [](const auto& entries) {
+    py::dict dict;
+    for (const auto& [key, item] : entries) dict[to_python(*key)] = to_python(*item);
+    return dict;
+  };
+  switch (value.kind) {
+    case PyKind::none:
+      return py::none();
+    case PyKind::boolean:
+      return py::bool_(value.boolean);
+    case PyKind::integer:
+      return py::int_(value.integer);
+    case PyKind::real:
+      return py::float_(value.real);
+    case PyKind::text:
+      return py::str(value.text);
+    case PyKind::list:
+      return list_of(value.items);
+    case PyKind::tuple:
+      return py::tuple(list_of(value.items));
+    case PyKind::dict:
+      return dict_of(value.dict);
+    case PyKind::tensor:
+      return py::cast(at::empty(
+          value.tensor.shape,
+          at::TensorOptions(engine::scalar_type_of(value.tensor.element)).device(at::kMeta)));
+    case PyKind::object:
+      break;
+  }
+  return py::make_tuple(value.text, list_of(value.items), dict_of(value.dict));
+}
+
+py::object read_torch_file(const std::string& path) {
+  return to_python(checkpoint::TorchArchive(path).root());
+}
+
 }  // namespace
 
 void bind_checkpoints(py::class_<PyEngine>& type) {
   type.def("save_checkpoint", &save, py::arg("folder"), py::arg("options"))
-      .def("load_checkpoint", &load, py::arg("folder"), py::arg("options"));
+      .def("load_checkpoint", &load, py::arg("folder"), py::arg("options"))
+      .def(
+          "finish_saves", [](PyEngine& self) { self.engine().finish_saves(); },
+          py::call_guard<py::gil_scoped_release>());
+}
+
+void bind_checkpoint_files(py::module_& module) {
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  module.def(
+      "copy_checkpoint",
+      [](const std::string& from, const std::string& folder, const std::string& tag) {
+        checkpoint::Reader reader = checkpoint::open_reader(from);
+        return checkpoint::copy_checkpoint(reader, {folder, tag, /*latest=*/false}).folder.string();
+      },
+      py::arg("checkpoint"), py::arg("folder"), py::arg("tag"), released,
+      "Writes a checkpoint, of DeepSpeed's layout or ours, as one of ours that is never the "
+      "newest.");
+  module.def(
+      "export_deepspeed",
+      [](const std::string& from, const std::string& folder, int stage, int ranks) {
+        checkpoint::Reader reader(from);
+        checkpoint::export_deepspeed(reader, folder, {stage, ranks});
+      },
+      py::arg("checkpoint"), py::arg("folder"), py::arg("stage") = -1, py::arg("ranks") = 0,
+      released, "Writes a checkpoint of ours in DeepSpeed's layout.");
+  module.def("read_torch_file", &read_torch_file, py::arg("path"),
+             "What a file of torch.save holds, as plain data: tensors have no values, objects are "
+             "(class, arguments, attributes). Nothing of it is run.");
 }
 
 }  // namespace capstan::python

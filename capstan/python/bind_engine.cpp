@@ -114,6 +114,7 @@ void bind_access(py::class_<PyEngine>& type) {
           "write",
           [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
             if (which == "gradient") return self.engine().set_gradient(param, value);
+            self.engine().before_change();
             shard::write_whole(self.sharded(), param, column_name(self, which), value);
           },
           py::arg("param"), py::arg("which"), py::arg("value"), released)
@@ -124,12 +125,14 @@ void bind_access(py::class_<PyEngine>& type) {
       .def(
           "write_param",
           [](PyEngine& self, int param, const at::Tensor& value) {
+            self.engine().before_change();
             shard::write_param(self.sharded(), param, value);
           },
           released)
       .def(
           "take_from",
           [](PyEngine& self, int param, int root) {
+            self.engine().before_change();
             shard::take_from(self.sharded(), param, root);
           },
           released)
@@ -164,6 +167,7 @@ void bind_local_access(py::class_<PyEngine>& type) {
           "write_local",
           [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
             const bool gradient = which == "gradient";
+            self.engine().before_change();
             shard::write_local(self.sharded(), param, column_name(self, which),
                                gradient ? value / self.engine().gradient_factor() : value);
           },

@@ -1,5 +1,6 @@
 #include "capstan/base/cpu_isa.h"
 #include "capstan/python/bind.h"
+#include "capstan/python/bind_checkpoint.h"
 
 PYBIND11_MODULE(_C, module) {
   capstan::avoid_broken_amx();
@@ -11,4 +12,5 @@ PYBIND11_MODULE(_C, module) {
   capstan::python::bind_group(module);
   capstan::python::bind_params(module);
   capstan::python::bind_engine(module);
+  capstan::python::bind_checkpoint_files(module);
 }

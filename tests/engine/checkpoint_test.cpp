@@ -28,6 +28,7 @@ struct Run {
   Prepare prepare = {};
   engine::SaveOptions save = {};
   engine::LoadOptions load = {};
+  int save_after = -1;  // steps; by default at the end
 };
 
 // Everything of an engine that a checkpoint must bring back, whole.
@@ -76,9 +77,13 @@ Contents run(const Run& how) {
       const auto seed = static_cast<std::uint64_t>(1000 + 10 * micro + group.rank());
       const at::ScalarType type = model->head->weight.scalar_type();
       engine.backward(loss_of(model, make_batch(4, kWidth, kClasses, seed), type));
-      engine.step();
+      const bool boundary = engine.step().boundary;
+      if (boundary && engine.progress().steps == how.save_after) {
+        engine.save_checkpoint(how.save_to, how.save);
+      }
     }
-    if (!how.save_to.empty()) engine.save_checkpoint(how.save_to, how.save);
+    if (!how.save_to.empty() && how.save_after < 0) engine.save_checkpoint(how.save_to, how.save);
+    engine.finish_saves();
     Contents mine = contents_of(engine);
     const std::lock_guard lock(mutex);
     if (group.rank() == 0) result = std::move(mine);
@@ -368,6 +373,75 @@ TEST(Errors, OnOneRankAreThrownByAllAndTrainingGoesOn) {
     }
     EXPECT_EQ(engine.save_checkpoint(folder.path()).tag, "global_step1");
   });
+}
+
+TEST(BackgroundSave, HoldsTheMomentOfItsCallWhileTrainingGoesOn) {
+  using store::Placement;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const std::int64_t snapshot_bytes : {std::int64_t{1} << 20, std::int64_t{8192}}) {
+      for (const Placement optimizer : {Placement::device, Placement::host}) {
+        if (stage == 0 && optimizer == Placement::host) continue;  // there is no such thing
+        const TempFolder folder;
+        engine::Options options = options_of(stage, DType::bf16);
+        options.checkpoint.snapshot_bytes = snapshot_bytes;  // the smaller one is too small
+        options.store.optimizer.placement = optimizer;
+        options.store.optimizer.late_updates = optimizer == Placement::host;
+        const Contents whole = run({.options = options,
+                                    .save_to = folder.path(),
+                                    .save = {.asynchronous = true},
+                                    .save_after = 2});
+        const Contents resumed =
+            run({.options = options, .first_step = 2, .load_from = folder.path()});
+        expect_same(whole, resumed, fmt::format("stage {}, {} bytes aside", stage, snapshot_bytes));
+      }
+    }
+  }
+}
+
+TEST(BackgroundSave, WaitsForTheOneBeforeIt) {
+  const TempFolder folder;
+  run_ranks(2, [&](comm::Group& group) {
+    SmallModel model(kWidth, kBlocks, kClasses);
+    Engine engine(model, options_of(3, DType::fp32), {.group = &group});
+    for (const char* const tag : {"first", "second", "third"}) {
+      engine.save_checkpoint(folder.path(), {.tag = tag, .asynchronous = true, .keep_last = 2});
+    }
+    EXPECT_EQ(engine.load_checkpoint(folder.path())->tag, "third");
+    EXPECT_FALSE(std::filesystem::exists(folder / "first"));
+    EXPECT_TRUE(std::filesystem::exists(folder / "second" / "index.json"));
+  });
+}
+
+TEST(BackgroundSave, ErrorsShowAtTheNextStepOnEveryRankAndTrainingGoesOn) {
+  const TempFolder folder;
+  run_ranks(2, [&](comm::Group& group) {
+    SmallModel model(kWidth, kBlocks, kClasses);
+    fill(*model, 11);
+    engine::Options options = options_of(2, DType::fp32);
+    options.batch.accumulation_steps = 1;
+    options.checkpoint.asynchronous = true;
+    Engine engine(model, options, {.group = &group});
+    // Fits as a name, but not with what an unfinished folder has in its name beside the tag.
+    const engine::SaveOptions failing{.tag = std::string(240, 'x')};
+    engine.save_checkpoint(folder.path(), failing);
+    int errors = 0;
+    while (errors == 0) {  // the background takes its time
+      plain_micro(engine, model, 5);
+      try {
+        engine.step();
+      } catch (const IoError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("File name too long"));
+        ++errors;
+      }
+    }
+    const std::int64_t steps = engine.progress().steps;
+    EXPECT_TRUE(engine.step().applied);
+    EXPECT_EQ(engine.progress().steps, steps + 1);
+    engine.save_checkpoint(folder.path(), failing);
+    EXPECT_THROW(engine.close(), IoError);
+    engine.save_checkpoint(folder.path(), {.tag = "good"});
+  });
+  EXPECT_TRUE(std::filesystem::exists(folder / "good" / "index.json"));  // its end was waited for
 }
 
 }  // namespace

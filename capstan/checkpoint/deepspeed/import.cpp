@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
+#include <memory>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,8 +14,7 @@
 #include "capstan/checkpoint/deepspeed/files.h"
 #include "capstan/checkpoint/deepspeed/trained.h"
 #include "capstan/checkpoint/file_bytes.h"
-#include "capstan/checkpoint/part.h"
-#include "capstan/checkpoint/piece_writer.h"
+#include "capstan/checkpoint/folder.h"
 #include "capstan/json/writer.h"
 
 namespace capstan::checkpoint {
@@ -303,35 +305,32 @@ Imported read_deepspeed(const std::filesystem::path& checkpoint) {
   return result;
 }
 
-Committed import_deepspeed(const std::filesystem::path& checkpoint,
-                           const std::filesystem::path& folder, const std::string& tag) {
-  Imported imported = read_deepspeed(checkpoint);
-  std::vector<ColumnSpec> columns;
-  std::vector<Piece> pieces;
-  for (const ImportedTensor& tensor : imported.tensors) {
-    if (columns.empty() || columns.back().name != tensor.column) {
-      columns.push_back({tensor.column, {}});
+std::optional<std::filesystem::path> find_deepspeed(const std::filesystem::path& folder,
+                                                    const std::string& tag) {
+  if (tag.empty() && is_deepspeed(folder)) return folder;
+  const std::string chosen = tag.empty() ? latest_tag(folder).value_or("") : tag;
+  if (chosen.empty() || !is_deepspeed(folder / chosen)) return std::nullopt;
+  return folder / chosen;
+}
+
+Reader open_reader(const std::filesystem::path& checkpoint) {
+  if (!is_deepspeed(checkpoint)) return Reader(checkpoint);
+  auto imported = std::make_shared<Imported>(read_deepspeed(checkpoint));
+  Index index{.tag = checkpoint.filename().string(), .state = imported->state};
+  std::map<std::pair<std::string, std::string>, const ImportedTensor*> sources;
+  for (const ImportedTensor& tensor : imported->tensors) {
+    if (index.columns.empty() || index.columns.back().name != tensor.column) {
+      index.columns.push_back({tensor.column, {}});
     }
-    columns.back().tensors.push_back(tensor.spec);
-    pieces.push_back({tensor.column, tensor.spec.name, 0, tensor.spec.bytes(),
-                      [&spans = tensor.spans](std::int64_t begin, std::span<std::byte> into) {
-                        read_spans(spans, begin, into);
-                      }});
+    // The column is what the source knows it by; it lies in several files.
+    index.columns.back().tensors.push_back({.spec = tensor.spec, .file = tensor.column});
+    sources[{tensor.column, tensor.spec.name}] = &tensor;
   }
-  const FilePlan plan = plan_files(columns, std::int64_t{5'000'000'000});
-  const SaveRequest request{.folder = folder, .tag = tag, .state = std::move(imported.state)};
-  io::DurableCalls calls;
-  Disk disk = system_disk(calls);
-  const std::filesystem::path partial = begin_save(request, plan, disk);
-  try {
-    PieceWriter writer(plan, partial, {}, disk);
-    for (const Piece& piece : pieces) writer.write(piece);
-    write_part(partial, 0, writer.finish(), disk);
-  } catch (const Error&) {
-    abandon_save(partial);
-    throw;
-  }
-  return commit_save(partial, request, plan, 1, disk);
+  return {checkpoint, std::move(index),
+          [imported, sources](const IndexTensor& tensor, std::int64_t begin,
+                              std::span<std::byte> into) {
+            read_spans(sources.at({tensor.file, tensor.spec.name})->spans, begin, into);
+          }};
 }
 
 }  // namespace capstan::checkpoint

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "capstan/checkpoint/deepspeed/torch_archive.h"
-#include "capstan/checkpoint/save.h"
+#include "capstan/checkpoint/reader.h"
 #include "capstan/checkpoint/tensor_spec.h"
 #include "capstan/checkpoint/training_state.h"
 
@@ -33,8 +34,12 @@ bool is_deepspeed(const std::filesystem::path& checkpoint);
 // missing or not read (tensor and pipeline parallel files, classes that are not data).
 Imported read_deepspeed(const std::filesystem::path& checkpoint);
 
-// Writes it as a checkpoint of ours, through one bounded buffer.
-Committed import_deepspeed(const std::filesystem::path& checkpoint,
-                           const std::filesystem::path& folder, const std::string& tag);
+// folder/<tag>, or without a tag the folder itself or the one that `latest` names; nothing where
+// that holds no files of DeepSpeed.
+std::optional<std::filesystem::path> find_deepspeed(const std::filesystem::path& folder,
+                                                    const std::string& tag);
+
+// To read from, tensor by tensor: a checkpoint of ours or of DeepSpeed's.
+Reader open_reader(const std::filesystem::path& checkpoint);
 
 }  // namespace capstan::checkpoint

@@ -43,6 +43,7 @@ engine::Saved save(Engine& engine, const models::GptOptions& model, const data::
   data.add("position", json::Value(sampler.position()));
   return engine.save_checkpoint(where.folder,
                                 {.data = json::write(data, {.indent = 0}),
+                                 .asynchronous = where.in_background,
                                  .keep_last = where.keep_last,
                                  .extra_files = {{"config.json", hugging_face_config(model)}}});
 }

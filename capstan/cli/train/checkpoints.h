@@ -22,6 +22,7 @@ std::string hugging_face_config(const models::GptOptions& options);
 struct SaveWhere {
   std::string folder;
   int keep_last = 0;
+  bool in_background = false;
 };
 
 // Collective, both.

@@ -66,6 +66,7 @@ void Trainer::run() {
     if (every > 0 && step % every == 0 && step < arguments_.max_steps && go_on) validate(step);
   }
   validate(step);
+  engine_.finish_saves();
   if (view_) view_->finish();
   if (view_ && !go_on) view_->note(fmt::format("stopped after step {} as asked", step));
   summarize();
@@ -81,7 +82,7 @@ void Trainer::resume_run() {
 void Trainer::save_run() {
   const CheckpointArguments& where = arguments_.checkpoint;
   if (where.save.empty()) return;
-  save(engine_, model_->options(), sampler_, {where.save, where.keep_last});
+  save(engine_, model_->options(), sampler_, {where.save, where.keep_last, !where.wait_for_saves});
   step_began_ = Clock::now();
 }
 

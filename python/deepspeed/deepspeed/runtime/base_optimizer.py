@@ -5,6 +5,7 @@ import types
 import torch
 
 from capstan.errors import NotAvailable
+from deepspeed.runtime import flat_states
 
 
 class DeepSpeedOptimizer:
@@ -62,6 +63,8 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         self.overflow = False
         self.param_names = {p: n for n, p in engine.module.named_parameters()}
         self.custom_loss_scaler = False
+        if engine.zero_optimization_stage() in (1, 2):
+            flat_states.show_flat(engine, optimizer)
 
     @property
     def engine(self):

@@ -10,7 +10,7 @@ from capstan import params as sharded_params
 from capstan.errors import ConfigError, NotAvailable
 from capstan.use_hooks import UseHooks
 from deepspeed.runtime import optimizer_choice
-from deepspeed.runtime.engine_checkpoints import EngineCheckpoints
+from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
 from deepspeed.runtime.engine_settings import EngineSettings
 from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
 

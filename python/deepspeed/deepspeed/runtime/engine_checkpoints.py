@@ -1,15 +1,37 @@
 """What DeepSpeedEngine saves and loads: state dicts, 16-bit weights, checkpoints."""
 
 import os
+import shutil
+import stat
 from collections import OrderedDict
 
 import torch
 import torch.distributed as dist
 
 import capstan
-from capstan.errors import NotAvailable
+from capstan.errors import ConfigError, NotAvailable
+from deepspeed.checkpoint import constants
 from deepspeed.runtime import checkpoint_state
+from deepspeed.utils import zero_to_fp32
 from deepspeed.utils.logging import logger
+
+
+class TagMismatch(ConfigError, AssertionError):
+    """Ranks save under different tags, and checkpoint.tag_validation is Fail."""
+
+
+def _checkpoint_parallel_metadata(mpu):
+    """The degrees of parallelism as checkpoint files of DeepSpeed's layout note them."""
+
+    def degree(*names):
+        found = (getattr(mpu, name, None) for name in names)
+        return next((get() for get in found if get is not None), 1)
+
+    return {constants.CHECKPOINT_PARALLEL_DIMS: {
+        constants.CHECKPOINT_PP_DEGREE: degree("get_pipe_parallel_world_size",
+                                               "get_pipeline_model_parallel_world_size"),
+        constants.CHECKPOINT_TP_DEGREE: degree("get_slice_parallel_world_size", "get_tensor_model_parallel_world_size",
+                                               "get_model_parallel_world_size")}}
 
 
 class EngineCheckpoints:
@@ -87,10 +109,39 @@ class EngineCheckpoints:
         counters = {name: getattr(self, name) for name in checkpoint_state.COUNTERS}
         schedule, more = checkpoint_state.to_text(self._schedule_state(), checkpoint_state.SCHEDULE_FILE)
         text = checkpoint_state.join(client, counters, self._group_state())
-        self.core.save_checkpoint(str(save_dir), {
-            "tag": tag, "client_state": text, "lr_scheduler": schedule, "save_latest": save_latest,
-            "exclude_frozen_parameters": exclude_frozen_parameters, "files": files + more})
+        try:
+            self.core.save_checkpoint(str(save_dir), {
+                "tag": tag, "client_state": text, "lr_scheduler": schedule, "save_latest": save_latest,
+                "exclude_frozen_parameters": exclude_frozen_parameters, "files": files + more})
+        except ConfigError as error:
+            if error.where == "checkpoint.tag_validation":
+                raise TagMismatch(error.what, error.where, error.fix) from None
+            raise
+        if self.zero_optimization() and dist.get_rank() == 0:
+            self._copy_recovery_script(save_dir)
         return True
+
+    def _copy_recovery_script(self, save_path):
+        """A script beside the checkpoints that makes whole fp32 weights of them."""
+        script = os.path.join(save_path, "zero_to_fp32.py")
+        shutil.copyfile(zero_to_fp32.__file__, script)
+        self._change_recovery_script_permissions(script)
+
+    def _change_recovery_script_permissions(self, dst):
+        try:
+            os.chmod(dst, os.stat(dst).st_mode | stat.S_IEXEC)
+        except OSError as error:  # some file systems have no permissions
+            logger.info(f"{dst} could not be made executable: {error}")
+
+    def _get_optimizer_ckpt_name(self, checkpoints_path, tag, expp_rank):
+        """Where DeepSpeed's layout keeps the optimizer of an expert-parallel rank."""
+        return os.path.join(checkpoints_path, str(tag), f"expp_rank_{expp_rank}_mp_rank_00_optim_states.pt")
+
+    def _get_zero_param_shapes(self):
+        """Trained parameters by group, name -> shape, in the order of the groups."""
+        shapes = {name: param.ds_shape if hasattr(param, "ds_shape") else param.shape
+                  for name, param in self.module.named_parameters()}
+        return [OrderedDict((name, torch.Size(shapes[name])) for name in names) for names in self.group_names]
 
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
@@ -110,6 +161,7 @@ class EngineCheckpoints:
             logger.warning(line)
         client, counters, groups = checkpoint_state.split(text, folder)
         if not load_module_only:
+            counters = counters or self._core_counters()
             for name, value in counters.items():
                 setattr(self, name, value)
             if load_optimizer_states:
@@ -120,6 +172,12 @@ class EngineCheckpoints:
                     self.lr_scheduler.load_state_dict(state)
         self.loaded_checkpoint_tag = tag
         return folder, client
+
+    def _core_counters(self):
+        """Of a checkpoint that no Python engine wrote."""
+        progress = self.core.progress
+        return {"global_steps": progress.steps, "global_samples": progress.samples, "skipped_steps": progress.skipped,
+                "micro_steps": progress.micro_steps}
 
     def _schedule_state(self):
         return None if self.lr_scheduler is None else self.lr_scheduler.state_dict()

@@ -1,5 +1,6 @@
 """The wrapper at stage 3, and its memory estimates."""
 
+from deepspeed.runtime import flat_states
 from deepspeed.runtime.base_optimizer import ZeROOptimizer
 from deepspeed.runtime.zero.estimate import (estimate_zero3_model_states_mem_needs,  # noqa: F401
                                              estimate_zero3_model_states_mem_needs_all_cold,
@@ -13,6 +14,13 @@ class DeepSpeedZeroOptimizer_Stage3(ZeROOptimizer):
         super().__init__(engine, optimizer)
         self.parameter_offload = DeepSpeedZeRoOffload(engine)
         self.module = engine.module
+
+    def _set_fp32_optimizer_param_groups(self):
+        """Until the next call the optimizer's state_dict() shows flat states, one per group, this rank's part."""
+        flat_states.show_flat(self._engine, self.optimizer)
+
+    def _clear_fp32_optimizer_param_groups(self):
+        flat_states.show_own(self.optimizer)
 
     @property
     def persistent_parameters(self):

@@ -1,0 +1,378 @@
+#include "capstan/checkpoint/deepspeed/export.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/deepspeed/archive_writer.h"
+#include "capstan/checkpoint/deepspeed/exported_tensors.h"
+#include "capstan/checkpoint/file_plan.h"
+#include "capstan/checkpoint/folder.h"
+#include "capstan/json/reader.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+using Entries = std::vector<std::pair<PyRef, PyRef>>;
+
+// The version whose layout this is.
+constexpr const char* kDeepSpeedVersion = "0.19.8";
+
+PyRef text(const char* value) { return py_text(value); }
+
+PyRef from_json(const json::Value& value) {
+  if (value.boolean() != nullptr) return py_bool(*value.boolean());
+  if (value.integer() != nullptr) return py_int(*value.integer());
+  if (value.real() != nullptr) return py_real(*value.real());
+  if (value.text() != nullptr) return py_text(*value.text());
+  if (value.array() != nullptr) {
+    std::vector<PyRef> items;
+    for (const json::Value& item : *value.array()) items.push_back(from_json(item));
+    return py_list(std::move(items));
+  }
+  if (value.object() == nullptr) return py_none();
+  Entries entries;
+  for (const json::Member& member : *value.object()) {
+    entries.emplace_back(py_text(member.key), from_json(member.value));
+  }
+  return py_dict(std::move(entries));
+}
+
+PyRef size_tuple(const std::vector<std::int64_t>& shape) {
+  std::vector<PyRef> dims;
+  for (const std::int64_t dim : shape) dims.push_back(py_int(dim));
+  return py_object("torch.Size", {py_tuple(std::move(dims))});
+}
+
+// What is exported, and how each file is made.
+class DeepSpeedExport {
+ public:
+  DeepSpeedExport(Reader& reader, const ExportOptions& options)
+      : reader_(reader), state_(reader.index().state) {
+    stage_ = options.stage >= 0 ? options.stage : state_.stage;
+    ranks_ = options.ranks > 0 ? options.ranks : state_.world_size;
+    const auto dtype = state_.precision.find("params");
+    const std::string params = dtype == state_.precision.end() ? "fp32" : dtype->second;
+    half_ = params == "bf16" ? Element::bf16 : params == "fp16" ? Element::f16 : Element::f32;
+    sort_tensors();
+  }
+
+  void write(const std::filesystem::path& folder) {
+    std::filesystem::create_directories(folder);
+    const int models = stage_ == 3 ? ranks_ : 1;
+    for (int rank = 0; rank < models; ++rank) {
+      ArchiveWriter archive;
+      const PyRef root = model_states(archive, rank);
+      archive.write(
+          folder / (stage_ == 3 ? fmt::format("zero_pp_rank_{}_mp_rank_00_model_states.pt", rank)
+                                : "mp_rank_00_model_states.pt"),
+          *root);
+    }
+    if (stage_ == 0) return;
+    const char* const prefix = half_ == Element::bf16 ? "bf16_" : "";
+    for (int rank = 0; rank < ranks_; ++rank) {
+      ArchiveWriter archive;
+      const PyRef root = optim_states(archive, rank);
+      archive.write(
+          folder / fmt::format("{}zero_pp_rank_{}_mp_rank_00_optim_states.pt", prefix, rank),
+          *root);
+    }
+  }
+
+ private:
+  void sort_tensors() {
+    const Column* const model = reader_.index().find(kModelColumn);
+    const auto contains = [](const std::vector<std::string>& names, const std::string& name) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    for (const IndexTensor& tensor : model->tensors) {
+      const std::string& name = tensor.spec.name;
+      if (contains(state_.buffers, name)) {
+        buffers_.push_back(&tensor);
+      } else if (contains(state_.frozen, name)) {
+        frozen_.push_back(&tensor);
+      } else {
+        trained_.push_back(&tensor);
+        const IndexTensor* const master = reader_.find(kMasterColumn, name);
+        masters_.push_back(master != nullptr ? master : &tensor);
+        if (masters_.back()->spec.element == Element::f32 && !state_.optimizer_states.empty()) {
+          continue;
+        }
+        throw ConfigError(
+            {.what = fmt::format("'{}' has no fp32 master or no optimizer state", name),
+             .where = reader_.folder().string(),
+             .fix = "export a checkpoint that was saved with its optimizer"});
+      }
+    }
+  }
+
+  std::vector<ElemSpan> flat(const std::vector<const IndexTensor*>& tensors) const {
+    std::vector<ElemSpan> spans;
+    for (const IndexTensor* const tensor : tensors) {
+      spans.push_back({tensor, 0, tensor->spec.elems()});
+    }
+    return spans;
+  }
+  std::vector<const IndexTensor*> states(const std::string& name) const {
+    std::vector<const IndexTensor*> found;
+    for (const IndexTensor* const tensor : trained_) {
+      found.push_back(&reader_.index().tensor(kOptimizerPrefix + name, tensor->spec.name));
+    }
+    return found;
+  }
+
+  // This rank's part of a flat fp32 buffer. Stages 1 and 2: the r-th of equal parts of everything,
+  // filled up to a multiple of two elements per rank. Stage 3: the r-th part of each parameter.
+  std::vector<ElemSpan> part(const std::vector<const IndexTensor*>& tensors, int rank) const {
+    if (stage_ < 3) {
+      std::vector<ElemSpan> all = flat(tensors);
+      const std::int64_t unit = std::int64_t{2} * ranks_;
+      const std::int64_t elems = count_elems(all);
+      const std::int64_t padded = (elems + unit - 1) / unit * unit;
+      all.push_back({nullptr, 0, padded - elems});
+      return cut(all, rank * (padded / ranks_), (rank + 1) * (padded / ranks_));
+    }
+    std::vector<ElemSpan> slices;
+    for (const IndexTensor* const tensor : tensors) {
+      for (const ElemSpan& span : slice_of(tensor, rank)) slices.push_back(span);
+    }
+    return slices;
+  }
+  std::vector<ElemSpan> slice_of(const IndexTensor* tensor, int rank) const {
+    const std::int64_t elems = tensor->spec.elems();
+    const std::int64_t slice = (elems + ranks_ - 1) / ranks_;
+    return cut({{tensor, 0, elems}, {nullptr, 0, slice * ranks_ - elems}}, rank * slice,
+               (rank + 1) * slice);
+  }
+  PyRef fp32(ArchiveWriter& archive, const std::vector<ElemSpan>& spans) const {
+    return archive.tensor(Element::f32, {count_elems(spans)},
+                          fill_of(reader_, spans, Element::f32));
+  }
+  PyRef whole(ArchiveWriter& archive, const IndexTensor& tensor, Element type) const {
+    return archive.tensor(type, tensor.spec.shape,
+                          fill_of(reader_, {{&tensor, 0, tensor.spec.elems()}}, type));
+  }
+
+  double scalar(const char* name, double otherwise) const {
+    const auto found = state_.optimizer_scalars.find(name);
+    return found == state_.optimizer_scalars.end() ? otherwise : found->second;
+  }
+  std::int64_t counter(const char* name) const {
+    const auto found = state_.progress.find(name);
+    return found == state_.progress.end() ? 0 : found->second;
+  }
+
+  // torch's state_dict() of one group; `states` are of its parameters in order.
+  PyRef torch_state(const std::vector<Entries>& states) const {
+    Entries by_index;
+    std::vector<PyRef> params;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      by_index.emplace_back(py_int(static_cast<std::int64_t>(i)), py_dict(states[i]));
+      params.push_back(py_int(static_cast<std::int64_t>(i)));
+    }
+    Entries group = {
+        {text("lr"), py_real(scalar("lr", 1e-3))},
+        {text("betas"), py_tuple({py_real(scalar("beta1", 0.9)), py_real(scalar("beta2", 0.999))})},
+        {text("eps"), py_real(scalar("eps", 1e-8))},
+        {text("weight_decay"), py_real(scalar("weight_decay", 0))},
+        {text("amsgrad"), py_bool(false)},
+        {text("maximize"), py_bool(false)},
+        {text("foreach"), py_none()},
+        {text("capturable"), py_bool(false)},
+        {text("differentiable"), py_bool(false)},
+        {text("fused"), py_none()},
+        {text("bias_correction"), py_bool(true)},
+        {text("decoupled_weight_decay"), py_bool(state_.optimizer != "adam")},
+        {text("params"), py_list(std::move(params))}};
+    return py_dict({{text("state"), py_dict(std::move(by_index))},
+                    {text("param_groups"), py_list({py_dict(std::move(group))})}});
+  }
+  PyRef step(ArchiveWriter& archive) const {
+    return archive.scalar(static_cast<float>(counter("optimizer_steps")));
+  }
+
+  // Shapes by name, in the order of the flat buffers.
+  static PyRef shapes(const std::vector<const IndexTensor*>& tensors) {
+    Entries entries;
+    for (const IndexTensor* const tensor : tensors) {
+      entries.emplace_back(py_text(tensor->spec.name), size_tuple(tensor->spec.shape));
+    }
+    return py_dict(std::move(entries));
+  }
+
+  PyRef module(ArchiveWriter& archive) const {
+    Entries entries;
+    const auto add = [&](const IndexTensor& tensor, Element type, bool placeholder) {
+      entries.emplace_back(py_text(tensor.spec.name), placeholder ? archive.tensor(type, {0}, {})
+                                                                  : whole(archive, tensor, type));
+    };
+    const bool empty = stage_ == 3;
+    for (const IndexTensor& tensor : reader_.index().find(kModelColumn)->tensors) {
+      const bool is_buffer = std::find(buffers_.begin(), buffers_.end(), &tensor) != buffers_.end();
+      const bool is_frozen = std::find(frozen_.begin(), frozen_.end(), &tensor) != frozen_.end();
+      const Element own = tensor.spec.element;
+      add(tensor, is_buffer || is_frozen ? own : half_, empty && !is_buffer);
+    }
+    for (const auto& [alias, owner] : state_.aliases) {
+      const IndexTensor& tensor = reader_.index().tensor(kModelColumn, owner);
+      entries.emplace_back(py_text(alias),
+                           empty ? archive.tensor(half_, {0}, {}) : whole(archive, tensor, half_));
+    }
+    return py_dict(std::move(entries));
+  }
+
+  PyRef frozen_fragments(ArchiveWriter& archive, int rank) const {
+    Entries entries;
+    for (const IndexTensor* const tensor : frozen_) {
+      const Element type = tensor->spec.element;
+      const std::vector<ElemSpan> slice = slice_of(tensor, rank);
+      entries.emplace_back(
+          py_text(tensor->spec.name),
+          stage_ == 3 ? archive.tensor(type, {count_elems(slice)}, fill_of(reader_, slice, type))
+                      : whole(archive, *tensor, type));
+    }
+    return py_dict(std::move(entries));
+  }
+
+  // Stage 0 keeps the optimizer in the model's file, tensor by tensor.
+  PyRef whole_optimizer(ArchiveWriter& archive) const {
+    std::vector<Entries> each(trained_.size());
+    std::vector<PyRef> masters;
+    for (std::size_t i = 0; i < trained_.size(); ++i) {
+      each[i].emplace_back(text("step"), step(archive));
+      for (const std::string& name : state_.optimizer_states) {
+        each[i].emplace_back(py_text(name), whole(archive, *states(name)[i], Element::f32));
+      }
+      if (half_ != Element::f32) masters.push_back(whole(archive, *masters_[i], Element::f32));
+    }
+    PyRef torch = torch_state(each);
+    if (half_ == Element::f32) return torch;
+    return py_dict({{text("dynamic_loss_scale"), py_bool(false)},
+                    {text("cur_scale"), py_real(1.0)},
+                    {text("cur_iter"), py_int(counter("steps"))},
+                    {text("optimizer_state_dict"), std::move(torch)},
+                    {text("fp32_groups"), py_list({py_list(std::move(masters))})}});
+  }
+
+  PyRef model_states(ArchiveWriter& archive, int rank) const {
+    std::vector<PyRef> buffers;
+    for (const IndexTensor* const tensor : buffers_) buffers.push_back(py_text(tensor->spec.name));
+    Entries shared;
+    for (const auto& [alias, owner] : state_.aliases) {
+      shared.emplace_back(py_text(alias), py_text(owner));
+    }
+    Entries root = {
+        {text("module"), module(archive)},
+        {text("buffer_names"), py_list(std::move(buffers))},
+        {text("optimizer"), stage_ == 0 ? whole_optimizer(archive) : py_none()},
+        {text("param_shapes"), stage_ == 0 ? py_none() : py_list({shapes(trained_)})},
+        {text("frozen_param_shapes"), stage_ < 2 || frozen_.empty() ? py_none() : shapes(frozen_)},
+        {text("shared_params"), py_dict(std::move(shared))},
+        {text("frozen_param_fragments"),
+         stage_ < 2 || frozen_.empty() ? py_none() : frozen_fragments(archive, rank)},
+        {text("lr_scheduler"), from_json(json::read(state_.lr_scheduler, "lr_scheduler"))},
+        {text("data_sampler"), py_none()},
+        {text("random_ltd"), py_none()},
+        {text("skipped_steps"), py_int(counter("skipped"))},
+        {text("global_steps"), py_int(counter("steps"))},
+        {text("global_samples"), py_int(counter("samples"))},
+        {text("dp_world_size"), py_int(ranks_)},
+        {text("mp_world_size"), py_int(1)},
+        {text("checkpoint_parallel_dimensions"),
+         py_dict({{text("pp_degree"), py_int(1)}, {text("tp_degree"), py_int(1)}})}};
+    const json::Value client = json::read(state_.client_state, "client_state");
+    if (client.find("ds_config") == nullptr) root.emplace_back(text("ds_config"), py_dict({}));
+    if (client.find("ds_version") == nullptr) {
+      root.emplace_back(text("ds_version"), text(kDeepSpeedVersion));
+    }
+    for (const json::Member& member : *client.object()) {
+      root.emplace_back(py_text(member.key), from_json(member.value));
+    }
+    return py_dict(std::move(root));
+  }
+
+  PyRef loss_scaler() const {
+    const auto found = state_.loss_scale.find("scale");
+    const double scale = found == state_.loss_scale.end() ? 1.0 : found->second;
+    return py_object("deepspeed.runtime.fp16.loss_scaler.LossScaler", {},
+                     {{text("cur_scale"), py_real(scale)}, {text("dynamic"), py_bool(false)}});
+  }
+
+  // Which elements of which parameter stand where in this rank's part.
+  PyRef slice_mappings(const std::vector<ElemSpan>& mine) const {
+    Entries entries;
+    std::int64_t at = 0;
+    for (const ElemSpan& span : mine) {
+      if (span.tensor != nullptr) {
+        entries.emplace_back(
+            py_text(span.tensor->spec.name),
+            py_object("deepspeed.utils.tensor_fragment.fragment_address", {},
+                      {{text("numel"), py_int(span.elems)}, {text("start"), py_int(at)}}));
+      }
+      at += span.elems;
+    }
+    return py_list({py_dict(std::move(entries))});
+  }
+
+  PyRef optim_states(ArchiveWriter& archive, int rank) const {
+    const std::vector<ElemSpan> masters = part(masters_, rank);
+    Entries state = {{text("step"), step(archive)}};
+    for (const std::string& name : state_.optimizer_states) {
+      state.emplace_back(py_text(name), fp32(archive, part(states(name), rank)));
+    }
+    PyRef torch = torch_state({std::move(state)});
+    Entries dict = {{text("zero_stage"),
+                     py_object("deepspeed.runtime.zero.config.ZeroStageEnum", {py_int(stage_)})},
+                    {text("loss_scaler"), loss_scaler()},
+                    {text("dynamic_loss_scale"), py_bool(false)},
+                    {text("overflow"), py_bool(false)}};
+    if (stage_ == 3) {
+      dict.emplace_back(text("partition_count"), py_int(ranks_));
+      dict.emplace_back(text("optimizer_state_dict"), std::move(torch));
+      dict.emplace_back(text("fp32_flat_groups"), py_list({fp32(archive, masters)}));
+    } else {
+      std::vector<ElemSpan> real = masters;
+      std::erase_if(real, [](const ElemSpan& span) { return span.tensor == nullptr; });
+      const std::int64_t padding = count_elems(masters) - count_elems(real);
+      dict.emplace_back(text("clip_grad"), py_real(0));
+      dict.emplace_back(text("base_optimizer_state"), std::move(torch));
+      dict.emplace_back(text("single_partition_of_fp32_groups"), py_list({fp32(archive, real)}));
+      dict.emplace_back(text("group_paddings"), py_list({py_int(padding)}));
+      dict.emplace_back(text("param_alignment_paddings"),
+                        py_list({py_list(std::vector<PyRef>(trained_.size(), py_int(0)))}));
+      dict.emplace_back(text("partition_count"), py_list({py_int(ranks_)}));
+      dict.emplace_back(text("ds_version"), text(kDeepSpeedVersion));
+      dict.emplace_back(text("param_slice_mappings"), slice_mappings(real));
+    }
+    return py_dict({{text("optimizer_state_dict"), py_dict(std::move(dict))},
+                    {text("ds_config"), py_dict({})},
+                    {text("ds_version"), text(kDeepSpeedVersion)}});
+  }
+
+  Reader& reader_;
+  const TrainingState& state_;
+  int stage_ = 0;
+  int ranks_ = 1;
+  Element half_ = Element::f32;
+  std::vector<const IndexTensor*> trained_, masters_, frozen_, buffers_;
+};
+
+}  // namespace
+
+void export_deepspeed(Reader& reader, const std::filesystem::path& folder,
+                      const ExportOptions& options) {
+  if (options.stage > 3) {
+    throw ConfigError({.what = fmt::format("stage {}", options.stage),
+                       .where = "--stage",
+                       .fix = "use 0, 1, 2 or 3"});
+  }
+  DeepSpeedExport(reader, options).write(folder / reader.index().tag);
+  io::DurableCalls calls;
+  Disk disk = system_disk(calls);
+  write_latest(folder, reader.index().tag, disk);
+}
+
+}  // namespace capstan::checkpoint

@@ -1,0 +1,101 @@
+"""One rank of a small run with the real DeepSpeed package, for test_deepspeed.py.
+
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=… MASTER_PORT=… python deepspeed_peer.py '{"stage": 2, "dtype": "bf16", …}'
+
+Keys: stage, dtype (fp32, bf16), steps, save, load, universal (folders and a flag), dump (a file: parameters and moments).
+"""
+
+import json
+import os
+import sys
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+import deepspeed  # noqa: E402
+import torch  # noqa: E402
+
+
+class Model(torch.nn.Module):
+    """Awkward sizes, a buffer, a frozen parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.entry = torch.nn.Linear(7, 11)
+        self.body = torch.nn.Linear(11, 13)
+        self.head = torch.nn.Linear(13, 3, bias=False)
+        self.frozen = torch.nn.Parameter(torch.full((5,), 0.25), requires_grad=False)
+        self.register_buffer("offset", torch.arange(3, dtype=torch.float32))
+
+    def forward(self, x):
+        hidden = torch.tanh(self.body(torch.tanh(self.entry(x))))
+        return self.head(hidden) + self.offset.to(hidden.dtype) * self.frozen[0]
+
+
+def config(options):
+    result = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "gradient_clipping": 0.0,
+              "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.01, "torch_adam": True}},
+              "zero_optimization": {"stage": options["stage"], "stage3_param_persistence_threshold": 0},
+              "zero_allow_untested_optimizer": True}
+    if options["dtype"] != "fp32":
+        result[options["dtype"]] = {"enabled": True}
+    if options.get("universal"):
+        result["checkpoint"] = {"load_universal": True}
+    return result
+
+
+def train(engine, first, steps, dtype):
+    losses = []
+    for step in range(first, first + steps):
+        generator = torch.Generator().manual_seed(100 * step + engine.global_rank)
+        inputs = torch.randn(4, 7, generator=generator).to(dtype)
+        loss = engine(inputs).float().square().mean()
+        engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+    return losses
+
+
+def states(engine):
+    """(name, master, moments) of every trainable parameter, whole."""
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+    trainable = [(name, p) for name, p in engine.module.named_parameters() if p.requires_grad]
+    for index, (name, parameter) in enumerate(trainable):
+        master = safe_get_full_fp32_param(parameter)
+        if master is not None:
+            yield name, master, {key: safe_get_full_optimizer_state(parameter, key) for key in ("exp_avg", "exp_avg_sq")}
+            continue
+        # Stage 0 has no such functions: ask its optimizer.
+        optimizer = engine.optimizer
+        master = optimizer.fp32_groups[0][index] if hasattr(optimizer, "fp32_groups") else parameter
+        yield name, master, getattr(optimizer, "optimizer", optimizer).state[master]
+
+
+def dump(engine, path, losses):
+    result = {"losses": losses, "steps": engine.global_steps}
+    for name, master, moments in states(engine):
+        values = {"master": master, "exp_avg": moments["exp_avg"], "exp_avg_sq": moments["exp_avg_sq"]}
+        for key, value in values.items():
+            result[f"{key}/{name}"] = value.detach().float().reshape(-1).tolist()
+    if engine.global_rank == 0:
+        with open(path, "w") as out:
+            json.dump(result, out)
+
+
+def main():
+    options = json.loads(sys.argv[1])
+    torch.manual_seed(7)
+    deepspeed.init_distributed(dist_backend="gloo")
+    model = Model()
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=trainable, config=config(options))
+    if options.get("load"):
+        path, client = engine.load_checkpoint(options["load"])
+        assert path is not None, "nothing was loaded"
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options["dtype"]]
+    losses = train(engine, engine.global_steps, options.get("steps", 0), dtype)
+    if options.get("save"):
+        engine.save_checkpoint(options["save"], client_state={"epoch": 3})
+    if options.get("dump"):
+        dump(engine, options["dump"], losses)
+
+
+main()

@@ -1,0 +1,121 @@
+// Our checkpoints in DeepSpeed's layout, read again by our own reader of that layout; that the real
+// package reads them too is shown by test_deepspeed.py.
+#include "capstan/checkpoint/deepspeed/export.h"
+
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "capstan/checkpoint/copy.h"
+#include "capstan/checkpoint/deepspeed/import.h"
+#include "capstan/checkpoint/folder.h"
+#include "tests/checkpoint/checkpoint_fixture.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+// Two trained tensors of awkward sizes, a frozen one, a buffer and an alias.
+SaveRequest trained_request(const std::filesystem::path& folder) {
+  SaveRequest request{.folder = folder, .tag = "step5"};
+  request.state = {.stage = 2,
+                   .world_size = 2,
+                   .precision = {{"params", "bf16"}},
+                   .progress = {{"steps", 5}, {"optimizer_steps", 5}, {"samples", 40}},
+                   .optimizer = "adamw",
+                   .optimizer_states = {"exp_avg", "exp_avg_sq"},
+                   .optimizer_scalars = {{"lr", 0.01}, {"beta1", 0.8}},
+                   .client_state = R"({"epoch": 3})",
+                   .aliases = {{"head", "a"}},
+                   .frozen = {"frozen"},
+                   .buffers = {"offset"}};
+  return request;
+}
+
+std::vector<ColumnSpec> trained_columns() {
+  const std::vector<TensorSpec> trained = {{"a", Element::f32, {7, 11}}, {"b", Element::f32, {13}}};
+  std::vector<TensorSpec> weights = trained;
+  for (TensorSpec& weight : weights) weight.element = Element::bf16;
+  weights.push_back({"frozen", Element::bf16, {5}});
+  weights.push_back({"offset", Element::f32, {3}});
+  return {{kModelColumn, weights},
+          {kMasterColumn, trained},
+          {"optimizer.exp_avg", trained},
+          {"optimizer.exp_avg_sq", trained}};
+}
+
+std::filesystem::path save_trained(const std::filesystem::path& folder) {
+  io::DurableCalls calls;
+  Disk disk = system_disk(calls);
+  const SaveRequest request = trained_request(folder);
+  const FilePlan plan = plan_files(trained_columns(), kMaxFileBytes);
+  const std::filesystem::path partial = begin_save(request, plan, disk);
+  PieceWriter writer(plan, partial, {}, disk);
+  for (const Piece& piece : test_pieces(trained_columns(), 0, 1, 3)) writer.write(piece);
+  write_part(partial, 0, writer.finish(), disk);
+  return commit_save(partial, request, plan, 1, disk).folder;
+}
+
+std::string bytes_of(Reader& reader, const std::string& column, const std::string& name) {
+  const IndexTensor* const tensor = reader.find(column, name);
+  if (tensor == nullptr) return "missing";
+  std::string all;
+  reader.read(*tensor, 0, tensor->spec.bytes(),
+              [&](std::int64_t, std::span<const std::byte> bytes) {
+                all.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+              });
+  return all;
+}
+
+TEST(Export, EveryStageAndNumberOfRanksComesBackBitForBit) {
+  const test::TempFolder folder;
+  Reader ours(save_trained(folder / "ours"));
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const int ranks : {1, 2, 3}) {
+      const std::string what = fmt::format("stage {} on {} ranks", stage, ranks);
+      const std::filesystem::path into = folder / fmt::format("theirs{}{}", stage, ranks);
+      export_deepspeed(ours, into, {.stage = stage, .ranks = ranks});
+      const auto found = find_deepspeed(into, "");
+      ASSERT_TRUE(found.has_value()) << what;
+      Reader theirs = open_reader(*found);
+      for (const char* const name : {"a", "b"}) {
+        EXPECT_EQ(bytes_of(ours, kMasterColumn, name), bytes_of(theirs, kModelColumn, name))
+            << what;
+        for (const char* const state : {"optimizer.exp_avg", "optimizer.exp_avg_sq"}) {
+          EXPECT_EQ(bytes_of(ours, state, name), bytes_of(theirs, state, name)) << what;
+        }
+      }
+      for (const char* const name : {"frozen", "offset"}) {
+        EXPECT_EQ(bytes_of(ours, kModelColumn, name), bytes_of(theirs, kModelColumn, name)) << what;
+      }
+      const TrainingState& state = theirs.index().state;
+      EXPECT_EQ(state.progress.at("steps"), 5) << what;
+      EXPECT_EQ(state.progress.at("optimizer_steps"), 5) << what;
+      EXPECT_EQ(state.optimizer_scalars.at("beta1"), 0.8) << what;
+      EXPECT_EQ(state.precision.at("params"), "bf16") << what;
+      EXPECT_EQ(state.aliases.at("head"), "a") << what;
+      EXPECT_THAT(state.client_state, testing::HasSubstr("\"epoch\"")) << what;
+    }
+  }
+}
+
+TEST(Export, WithoutAnOptimizerIsRefused) {
+  const test::TempFolder folder;
+  Reader weights(save({.folder = folder.path()}).folder);
+  EXPECT_THAT(error_text([&] { export_deepspeed(weights, folder / "theirs", {}); }),
+              testing::HasSubstr("export a checkpoint that was saved with its optimizer"));
+}
+
+TEST(Copy, IsTheSameUnderAnotherNameAndNeverTheNewest) {
+  const test::TempFolder folder;
+  Reader first(save({.folder = folder.path(), .tag = "first", .version = 4}).folder);
+  copy_checkpoint(first, {folder.path(), "copy", /*latest=*/false});
+  EXPECT_TRUE(holds_version(folder / "copy", 4));
+  EXPECT_EQ(Reader(folder / "copy").read_extra_file("config.json"), "{}\n");
+  EXPECT_EQ(newest_complete(folder.path())->tag, "first");
+}
+
+}  // namespace
+}  // namespace capstan::checkpoint

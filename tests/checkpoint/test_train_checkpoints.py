@@ -1,0 +1,140 @@
+"""Checkpoints of capstan train as a user sees them: resume, look, check, thin out, hand over to Hugging Face."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+BIN = Path(os.environ["CAPSTAN_BIN"])
+CAPSTAN = BIN / "capstan"
+TIMEOUT = 240  # seconds; a run takes a few on an idle machine
+TINY = ["--model", "gpt2-tiny", "--tokens", "64", "--eval-every", "0", "--eval-batches", "1", "--sample-tokens", "0",
+        "--log-every", "1"]
+
+
+def config(stage=3, **extra):
+    zero = {"stage": stage, "stage3_param_persistence_threshold": 0}
+    return json.dumps({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2, "zero_optimization": zero,
+                       "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}}, **extra})
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "numbers.txt").write_text("".join(f"The number {i} comes before {i + 1}.\n" for i in range(2000)))
+    return folder
+
+
+def run(*words, code=0):
+    done = subprocess.run([CAPSTAN, *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def losses(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+@pytest.mark.parametrize("more", [[], ["--wait-for-saves"]], ids=["in the background", "at once"])
+def test_a_resumed_run_with_dropout_goes_on_bit_for_bit(text, tmp_path, more):
+    words = ["train", "-n", 2, "--config", config(bf16={"enabled": True}), "--data", text, *TINY, "--dropout", 0.1]
+    run(*words, "--max-steps", 6, "--metrics", tmp_path / "whole.jsonl")
+    output = run(*words, "--max-steps", 3, "--save", tmp_path / "saved", "--save-every", 2, *more)
+    assert output.count("saved ") == 2
+    output = run(*words, "--max-steps", 6, "--metrics", tmp_path / "resumed.jsonl", "--resume", tmp_path / "saved")
+    assert "global_step3, the newest complete checkpoint" in output
+    whole, resumed = losses(tmp_path / "whole.jsonl"), losses(tmp_path / "resumed.jsonl")
+    assert list(resumed) == [4, 5, 6] and all(resumed[step] == whole[step] for step in resumed)
+
+
+def test_other_ranks_and_stages_go_on_with_the_very_next_samples(text, tmp_path):
+    run("train", "-n", 2, "--config", config(3), "--data", text, *TINY, "--max-steps", 4, "--save", tmp_path / "saved",
+        "--save-every", 2, "--metrics", tmp_path / "two.jsonl")
+    one = json.loads(config(1))
+    one["train_micro_batch_size_per_gpu"] = 4  # the same batch on one rank
+    run("train", "-n", 1, "--config", json.dumps(one), "--data", text, *TINY, "--max-steps", 4, "--resume",
+        tmp_path / "saved", "--metrics", tmp_path / "one.jsonl")
+    assert losses(tmp_path / "one.jsonl") == {}  # step 4 was the last
+    for path in (tmp_path / "saved" / "global_step4").iterdir():
+        path.unlink()
+    (tmp_path / "saved" / "global_step4").rmdir()
+    run("train", "-n", 1, "--config", json.dumps(one), "--data", text, *TINY, "--max-steps", 4, "--resume",
+        tmp_path / "saved", "--metrics", tmp_path / "one.jsonl")
+    # The same samples, summed in another order.
+    two, alone = losses(tmp_path / "two.jsonl"), losses(tmp_path / "one.jsonl")
+    assert [alone[step] for step in (3, 4)] == pytest.approx([two[step] for step in (3, 4)], rel=1e-4)
+
+
+def test_commands_show_check_and_thin_out(text, tmp_path):
+    run("train", "-n", 1, "--config", config(), "--data", text, *TINY, "--max-steps", 3, "--save", tmp_path,
+        "--save-every", 1)
+    shown = run("checkpoint", "inspect", tmp_path, "--tag", "global_step3", "--tensors")
+    assert "optimizer adamw: exp_avg, exp_avg_sq" in shown and "transformer.wte.weight" in shown
+    assert run("checkpoint", "verify", tmp_path).count(": whole, ") == 3
+    damaged = tmp_path / "global_step3" / "optimizer.exp_avg.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\x7f")
+    output = run("checkpoint", "verify", tmp_path, code=1)
+    assert output.count(": whole, ") == 2 and "tensor 'transformer.ln_f.bias' is damaged" in output
+    output = run("train", "-n", 1, "--config", config(), "--data", text, *TINY, "--resume", tmp_path, code=2)
+    assert "tensor 'transformer.ln_f.bias' is damaged" in output and "load another checkpoint" in output
+    assert "removed 1: global_step1" in run("checkpoint", "prune", tmp_path, "--keep", 2)
+    damaged.unlink()
+    output = run("train", "-n", 1, "--config", config(), "--data", text, *TINY, "--max-steps", 3, "--resume", tmp_path)
+    assert "is passed over" in output and "global_step2, the newest complete checkpoint" in output
+
+
+def test_a_killed_run_goes_on_from_its_last_save(text, tmp_path):
+    words = [CAPSTAN, "train", "-n", "2", "--config", config(), "--data", str(text), *TINY, "--max-steps", "100000",
+             "--save", str(tmp_path), "--save-every", "1", "--keep-last", "3"]
+    for _ in range(2):
+        process = subprocess.Popen([*words, "--resume", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, start_new_session=True)
+        saved = []
+        for line in process.stdout:
+            saved += [line.split("/")[-1].split()[0]] if line.startswith("saved ") else []
+            if len(saved) == 4:
+                break
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(TIMEOUT)
+        time.sleep(1)  # ranks that outlive their launcher end by themselves
+        output = run("checkpoint", "verify", tmp_path)
+        newest = max(int(line.split("global_step")[1].split(":")[0]) for line in output.splitlines())
+        assert "DAMAGED" not in output and newest >= int(saved[-1].removeprefix("global_step"))
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__")
+    return {name: numpy.frombuffer(data[8 + length + e["data_offsets"][0]:8 + length + e["data_offsets"][1]],
+                                   dtype=numpy.float32).reshape(e["shape"]) for name, e in header.items()}
+
+
+def test_hugging_face_loads_the_folder_and_gives_equal_logits(text, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    run("train", "-n", 2, "--config", config(), "--data", text, *TINY, "--max-steps", 2, "--save", tmp_path)
+    folder = tmp_path / "global_step2"
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    weights = read_safetensors(folder / "model.safetensors")
+    ids = torch.randint(0, model.config.vocab_size, (2, 48))
+    # Our model on the same weights, through the program that tests/models compares with.
+    lines = [" ".join([name, *map(str, value.shape)]) for name, value in weights.items()]
+    (tmp_path / "weights.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "weights.bin").write_bytes(b"".join(value.tobytes() for value in weights.values()))
+    (tmp_path / "ids.bin").write_bytes(ids.numpy().tobytes())
+    c = model.config
+    (tmp_path / "sizes.txt").write_text(f"{c.vocab_size} {c.n_positions} {c.n_embd} {c.n_layer} {c.n_head} 2 48")
+    subprocess.run([BIN / "gpt_logits", tmp_path], check=True, timeout=120)
+    logits = torch.from_numpy(numpy.fromfile(tmp_path / "logits.bin", dtype=numpy.float32)).view(2, 48, -1)
+    # The same operations in fp32; kernels may sum in another order.
+    torch.testing.assert_close(logits, model.eval()(input_ids=ids).logits, rtol=1e-5, atol=1e-5)
