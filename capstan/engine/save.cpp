@@ -105,6 +105,7 @@ void EngineState::add_optimizer(SaveContents& contents, const StoredNames& names
   // A rank without elements may not know the states; the first one has some.
   std::vector<std::string> mine;
   for (const StateColumn& column : columns) {
+    if (column.parts.empty()) continue;
     mine.push_back(fmt::format("{} {}", column.name,
                                name(element_of(column.parts.front().values.scalar_type()))));
   }

@@ -138,6 +138,9 @@ def core_optimizer(optimizer, view):
     return lambda pieces: PieceOptimizer(optimizer, view, pieces)
 
 
+_ARRAY = "[0]"  # marks a counter that the optimizer keeps as a tensor of one element
+
+
 class PieceOptimizer:
     """Any torch optimizer on pieces of the master copy, which take the place of the model's parameters."""
 
@@ -174,9 +177,12 @@ class PieceOptimizer:
                 if isinstance(value, torch.Tensor) and value.dim() > 0 and value.numel() == values.numel()]
 
     def scalars(self):
-        for state in self._optimizer.state.values():
-            found = {name: float(value) for name, value in state.items()
-                     if isinstance(value, (int, float)) or (isinstance(value, torch.Tensor) and value.dim() == 0)}
+        for piece, values in enumerate(self._pieces):
+            columns = {name for name, _ in self.tensors(piece)}
+            found = {name + _ARRAY * (torch.is_tensor(value) and value.dim() > 0): float(value)
+                     for name, value in self._optimizer.state.get(values, {}).items()
+                     if isinstance(value, (int, float)) or (torch.is_tensor(value) and value.numel() == 1)
+                     if name not in columns}
             if found:
                 return found
         return {}
@@ -190,4 +196,8 @@ class PieceOptimizer:
             for name in names:
                 state.setdefault(name, torch.zeros_like(values))
             for name, value in scalars.items():  # torch's own keep the step as a tensor
-                state[name] = torch.tensor(float(value)) if name == "step" else value
+                if name.endswith(_ARRAY):
+                    state[name.removesuffix(_ARRAY)] = values.new_tensor([value])
+                else:
+                    plain = int(value) if float(value).is_integer() else value
+                    state[name] = torch.tensor(float(value)) if name == "step" else plain

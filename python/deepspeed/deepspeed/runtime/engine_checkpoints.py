@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 import capstan
 from capstan.errors import ConfigError, NotAvailable
+from capstan.optimizers import KernelOptimizer
 from deepspeed.checkpoint import constants
 from deepspeed.runtime import checkpoint_state
 from deepspeed.utils import zero_to_fp32
@@ -166,6 +167,8 @@ class EngineCheckpoints:
                 setattr(self, name, value)
             if load_optimizer_states:
                 self._set_group_state(groups)
+                if isinstance(self.basic_optimizer, KernelOptimizer):
+                    self.basic_optimizer.note_steps(self.core.progress.steps - self.core.progress.skipped)
             if load_lr_scheduler_states and self.lr_scheduler is not None:
                 state = checkpoint_state.from_text(schedule, folder, checkpoint_state.SCHEDULE_FILE)
                 if state is not None:

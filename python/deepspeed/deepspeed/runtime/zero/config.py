@@ -10,6 +10,7 @@ from deepspeed.runtime.config_utils import DeepSpeedConfigModel
 from deepspeed.runtime.zero.leaf_module_config import DeepSpeedZeroLeafModuleConfig
 from deepspeed.runtime.zero.offload_config import (DeepSpeedZeroOffloadOptimizerConfig,
                                                    DeepSpeedZeroOffloadParamConfig, OffloadDeviceEnum)
+from deepspeed.utils.logging import logger
 
 
 class ZeroStageEnum(int, Enum):
@@ -80,6 +81,13 @@ class DeepSpeedZeroConfig(DeepSpeedConfigModel):
     def _default_overlap(self):
         if self.overlap_comm is None:
             self.__dict__["overlap_comm"] = self.stage == ZeroStageEnum.weights
+        return self
+
+    @model_validator(mode="after")
+    def _tell_of_elastic_checkpoint(self):
+        if self.elastic_checkpoint:
+            logger.warning("zero_optimization.elastic_checkpoint: elastic checkpointing is deprecated; every checkpoint "
+                           "loads into any number of ranks")
         return self
 
 
