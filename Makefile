@@ -25,10 +25,10 @@ endif
 
 build = $(BUILD_PYTHON) tools/build.py --python $(BUILD_PYTHON) $(if $(CUDA),--cuda $(CUDA))
 # Everything that needs no libtorch, under the address and undefined-behaviour sanitizers; over libtorch a part of the
-# tests under the thread sanitizer (`make campaign` runs all of them under each).
+# matrix of stages under each of the address and thread sanitizers (`make campaign` runs all tests under each).
 build_asan = $(build) --preset asan -D CAPSTAN_TORCH=OFF -D CAPSTAN_CUDA=OFF
 build_reduced = $(build) --preset $(1) --tree build/$(1)_torch -D CAPSTAN_CUDA=OFF reduced_tests
-reduced := $(if $(filter-out matrix,$(FOLDER)),,tsan)
+reduced := $(if $(filter-out matrix,$(FOLDER)),,asan tsan)
 run_tests = $(BUILD_PYTHON) tools/run_tests.py --python $(BUILD_PYTHON) --build $(TREE)
 
 .PHONY: help

@@ -1,5 +1,6 @@
 // What a group does when ranks disagree, stay away or give up: over loopback, where every case can
 // be staged in one process.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
@@ -89,8 +90,8 @@ TEST(TimeOut, NamesTheRankThatStayedAwayAndThisRanksLastOperations) {
                                         if (group.rank() != 2)
                                           group.all_reduce(at::ones({5}), "loss").wait();
                                       },
-                                      {.timeout = 300ms});
-  EXPECT_THAT(text, HasSubstr("all_reduce of 5 fp32 (loss) did not finish within 0.3 s"));
+                                      {.timeout = 1500ms});
+  EXPECT_THAT(text, HasSubstr("all_reduce of 5 fp32 (loss) did not finish within 1.5 s"));
   EXPECT_THAT(text, HasSubstr("not issued by rank 2 (its last operation: barrier (start))"));
   EXPECT_THAT(text, HasSubstr("#1 barrier (start), issued"));
   EXPECT_THAT(text, HasSubstr("#2 all_reduce of 5 fp32 (loss), issued"));
@@ -144,7 +145,7 @@ TEST(RunRanks, RethrowsTheFirstErrorAndEndsTheOthers) {
 }
 
 // Overlap is relative: five operations of 40 ms issued together and five one after another; the
-// caller computes (sleeps) 40 ms beside each.
+// caller computes (sleeps) 40 ms beside each. A busy machine lengthens both: the best of three.
 TEST(Delay, OperationsRunBesideTheCallersWork) {
   const auto delay = [](const OpFacts& facts) -> std::chrono::nanoseconds {
     return facts.kind == OpKind::all_gather ? 40ms : 0ms;
@@ -163,7 +164,11 @@ TEST(Delay, OperationsRunBesideTheCallersWork) {
               {.loopback = {.delay = delay}});
     return std::chrono::steady_clock::now() - begin;
   };
-  EXPECT_LT(elapsed(true), elapsed(false) * 0.75);
+  double best = 1;
+  for (int i = 0; i < 3 && best >= 0.75; ++i) {
+    best = std::min(best, std::chrono::duration<double>(elapsed(true)) / elapsed(false));
+  }
+  EXPECT_LT(best, 0.75);
 }
 
 TEST(Delay, IssuingDoesNotBlockAndDoneTurnsTrueByItself) {
