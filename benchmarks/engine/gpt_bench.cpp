@@ -48,7 +48,7 @@ struct Arguments {
   std::string offload = "none";  // what lives in host memory: optimizer, or both: parameters too
   double ratio = 1.0;
   double reserve_gib = 0;         // offload only what the device cannot hold beside this; 0: all
-  std::vector<std::string> nvme;  // folders for the optimizer's state instead of host memory
+  std::vector<std::string> nvme;  // folders for what is offloaded, instead of host memory
   bool late = false;              // offloaded updates beside the next forward
   double early_gib = 0;           // host memory for updates during backward; 0: none
   std::string trace;              // of one step, for chrome://tracing
@@ -99,7 +99,10 @@ engine::Options engine_options(const Arguments& arguments, int stage, bool on_gp
       options.store.optimizer.early_bytes = static_cast<std::int64_t>(arguments.early_gib * kGiB);
     }
   }
-  if (arguments.offload == "both") options.store.params.placement = store::Placement::host;
+  if (arguments.offload == "both") {
+    options.store.params.placement = options.store.optimizer.placement;
+    options.store.params.nvme_paths = arguments.nvme;
+  }
   return options;
 }
 
@@ -199,7 +202,7 @@ int run(int argc, char** argv) {
   app.add_flag("--late", arguments.late);
   app.add_option("--early", arguments.early_gib, "GiB of host memory for updates during backward");
   app.add_option("--ratio", arguments.ratio)->check(CLI::Range(0.0, 1.0));
-  app.add_option("--nvme", arguments.nvme, "Folders on disks for the optimizer's state")
+  app.add_option("--nvme", arguments.nvme, "Folders on disks for what is offloaded")
       ->delimiter(',');
   app.add_option("--auto", arguments.reserve_gib,
                  "Offload only what the device cannot hold, leaving it this many GiB");

@@ -136,14 +136,12 @@ store::Options to_store(const Table& table) {
   };
   const DType params = param_dtype(table);
   store::Options options;
-  options.params = {
-      .placement = to_placement(table.text(param("device")),
-                                table.flag("zero_optimization.cpu_offload_param")),
-      .pin = table.flag(param("pin_memory")),
-      .nvme_path = table.text(param("nvme_path")),
-      .buffer_count = to_int(table.integer(param("buffer_count"))),
-      .buffer_bytes = elems_to_bytes(table.integer(param("buffer_size")), params),
-      .max_in_host_bytes = elems_to_bytes(table.integer(param("max_in_cpu")), params)};
+  options.params = {.placement = to_placement(table.text(param("device")),
+                                              table.flag("zero_optimization.cpu_offload_param")),
+                    .pin = table.flag(param("pin_memory")),
+                    .nvme_paths = to_folders(table.text(param("nvme_path"))),
+                    .buffer_count = to_int(table.integer(param("buffer_count"))),
+                    .buffer_bytes = elems_to_bytes(table.integer(param("buffer_size")), params)};
   options.optimizer = {
       .placement =
           to_placement(table.text(optim("device")), table.flag("zero_optimization.cpu_offload")),

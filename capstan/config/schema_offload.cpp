@@ -77,23 +77,22 @@ Section param_offload() {
       text("nvme_path", "null")
           .idle_without(Feature::params_on_nvme)
           .automatic("Accelerate: its plugin's value; elsewhere none")
-          .says("A folder on a fast disk.")
+          .says("A folder on a fast disk; several, separated by commas, are used in parallel.")
           .costs("Needs 2 bytes per parameter of free space."),
       integer("buffer_count", "5")
           .at_least(1)
           .idle_without(Feature::params_on_nvme)
-          .says("Staging buffers.")
+          .says("nvme: times buffer_size: what may be read ahead of its use.")
           .costs("More: better overlap, more host memory."),
       integer("buffer_size", "100000000")
           .at_least(1)
           .idle_without(Feature::params_on_nvme)
-          .says("Elements per staging buffer, counted in bytes of the parameters' dtype.")
-          .costs("Must hold the largest shard."),
+          .says("nvme: elements; see buffer_count.")
+          .costs("As there. A shard that is larger is read when it is used."),
       integer("max_in_cpu", "1000000000")
           .at_least(0)
-          .idle_without(Feature::params_on_nvme)
           .says("Shard elements that stay in host memory.")
-          .costs("More: less reading, more host memory."),
+          .no_effect("the page cache keeps as many as free host memory holds"),
       flag("pin_memory", true)
           .idle_without(Feature::params_on_host)
           .says("Page-locked host memory.")

@@ -58,8 +58,9 @@ void check(const Options& options, bool has_optimizer_factory) {
     problems.push_back(fmt::format("accumulation_steps is {}", options.batch.accumulation_steps));
   }
   const shard::Policy policy = shard::policy_for(options.shard);
-  if (options.store.params.placement == store::Placement::nvme) {
-    problems.emplace_back("parameters cannot be offloaded to nvme: cpu is there for them");
+  if (options.store.params.placement == store::Placement::nvme &&
+      options.store.params.nvme_paths.empty()) {
+    problems.emplace_back("parameters on nvme need nvme_paths");
   }
   if (options.store.optimizer.placement == store::Placement::nvme) {
     if (options.store.optimizer.nvme_paths.empty()) {
@@ -130,6 +131,7 @@ shard::Settings shard_settings(const Options& options, int ranks,
                                const shard::StateSettings& states) {
   const shard::Policy policy = shard::policy_for(options.shard);
   const store::OptimizerOptions& optimizer = options.store.optimizer;
+  const store::ParamOptions& params = options.store.params;
   const bool off_device = optimizer.placement != store::Placement::device;
   const bool on_nvme = optimizer.placement == store::Placement::nvme;
   const bool early = optimizer.early_updates != store::EarlyUpdates::never;
@@ -145,9 +147,13 @@ shard::Settings shard_settings(const Options& options, int ranks,
                  .overlap = options.shard.overlap_comm},
       .states = states,
       .host = {.optimizer_share = off_device ? optimizer.ratio : 0,
-               .params_share = options.store.params.placement == store::Placement::host ? 1.0 : 0.0,
-               .pin = optimizer.pin && options.store.params.pin,
+               .params_share = params.placement == store::Placement::device ? 0.0 : 1.0,
+               .pin = optimizer.pin && params.pin,
                .swap_folders = on_nvme ? optimizer.nvme_paths : std::vector<std::string>(),
+               .param_folders = params.placement == store::Placement::nvme
+                                    ? params.nvme_paths
+                                    : std::vector<std::string>(),
+               .read_ahead = {options.io, params.buffer_count * params.buffer_bytes},
                .late_updates = off_device && optimizer.late_updates.value_or(
                                                  policy.params == shard::Gather::per_use),
                .early_bytes = optimizer.placement == store::Placement::host && early
@@ -209,11 +215,8 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
         store::to_text(shard::host_forecast(plan, settings)), 100 * settings.host.optimizer_share,
         100 * settings.host.params_share);
   }
-  if (!settings.host.swap_folders.empty()) {
-    text += fmt::format("\ndisks                   {} in {}",
-                        store::to_text(shard::disk_forecast(plan, settings)),
-                        fmt::join(settings.host.swap_folders, ", "));
-  }
+  const store::MemoryUse disks = shard::disk_forecast(plan, settings);
+  if (disks.total() > 0) text += fmt::format("\ndisks                   {}", store::to_text(disks));
   return text;
 }
 

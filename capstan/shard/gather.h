@@ -42,6 +42,8 @@ class Gatherer {
 
   // Called before a unit's shard is read.
   std::function<void(int unit)> before_gather = [](int) {};
+  // For shards that are on a disk: their values in host memory. Null: the shard itself is there.
+  std::function<at::Tensor(int unit)> bring;
 
   const UseTrace& trace() const { return trace_; }
   std::int64_t live_bytes() const { return live_bytes_; }

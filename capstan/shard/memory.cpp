@@ -243,11 +243,15 @@ std::vector<bool> early_units(const Plan& plan, const Settings& settings) {
 
 MemoryUse disk_forecast(const Plan& plan, const Settings& settings) {
   MemoryUse use;
-  if (settings.host.swap_folders.empty()) return use;
-  const std::vector<bool> on_host = states_on_host(plan, settings);
+  const std::vector<bool> states = states_on_host(plan, settings);
+  const std::vector<bool> shards = params_on_host(plan, settings);
   for (std::size_t i = 0; i < plan.units.size(); ++i) {
-    if (on_host[i]) {
-      use[MemoryKind::optimizer] += fresh_bytes(plan.units[i], settings)[MemoryKind::optimizer];
+    const UnitSpec& unit = plan.units[i];
+    if (states[i] && !settings.host.swap_folders.empty()) {
+      use[MemoryKind::optimizer] += fresh_bytes(unit, settings)[MemoryKind::optimizer];
+    }
+    if (shards[i] && !settings.host.param_folders.empty()) {
+      use[MemoryKind::parameters] += unit.layout.shard_elems() * size_bytes(unit.dtype);
     }
   }
   return use;
@@ -262,7 +266,7 @@ MemoryUse host_forecast(const Plan& plan, const Settings& settings) {
     const UnitSpec& unit = plan.units[i];
     if (early[i]) use += fresh_bytes(unit, settings);
     const UnitBytes bytes = bytes_of(unit, settings);
-    const bool params = shards[i];
+    const bool params = shards[i] && settings.host.param_folders.empty();
     if (params) {
       use[MemoryKind::parameters] += unit.layout.shard_elems() * size_bytes(unit.dtype);
     }

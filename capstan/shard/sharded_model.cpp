@@ -16,6 +16,14 @@
 #include "capstan/shard/torch_dtype.h"
 
 namespace capstan::shard {
+namespace {
+
+std::span<const std::byte> span_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace
+
 ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group, Settings settings)
     : plan_(std::move(plan)),
       settings_(std::move(settings)),
@@ -32,14 +40,7 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
     host_grads_ =
         std::make_unique<HostGrads>(on_host_, settings_.reduce.accum, *traffic_, *host_pool_);
   }
-  if (!settings_.host.swap_folders.empty()) {
-    swap_files_ = std::make_unique<store::SwapFiles>(store::SwapOptions{
-        .folders = {settings_.host.swap_folders.begin(), settings_.host.swap_folders.end()},
-        .needed_bytes = disk_forecast(plan_, settings_).total(),
-        .label = fmt::format("rank {}", group_.rank()),
-        .layout_hash = fingerprint(plan_)});
-    swap_pool_ = store::Pool::of_disk(disk_ledger_, *swap_files_);
-  }
+  open_swap_files();
   adopt(model);
   if (settings_.host.late_updates) {
     late_traffic_ = std::make_unique<HostTraffic>(pool_.device());
@@ -56,13 +57,41 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
   }
   gatherer_ = std::make_unique<Gatherer>(units_, group_, settings_.limits, traffic_.get());
   gatherer_->before_gather = [this](int unit) { await_update(unit); };
+  if (reader_ != nullptr) {
+    gatherer_->bring = [this](int unit) {
+      const at::Tensor& shard = units_[static_cast<std::size_t>(unit)].shard();
+      return tensor_over(reader_->take(span_of(shard)), shard.numel(), shard.options());
+    };
+  }
   reducer_ = std::make_unique<Reducer>(plan_, group_, pool_, settings_.reduce, host_grads_.get());
+}
+
+void ShardedModel::open_swap_files() {
+  const auto open = [this](const std::vector<std::string>& folders, store::MemoryKind kind) {
+    return std::make_unique<store::SwapFiles>(store::SwapOptions{
+        .folders = {folders.begin(), folders.end()},
+        .needed_bytes = disk_forecast(plan_, settings_)[kind],
+        .label = fmt::format("{} of rank {}", store::to_string(kind), group_.rank()),
+        .layout_hash = fingerprint(plan_),
+        .direct = kind == store::MemoryKind::optimizer});
+  };
+  if (!settings_.host.swap_folders.empty()) {
+    swap_files_ = open(settings_.host.swap_folders, store::MemoryKind::optimizer);
+    swap_pool_ = store::Pool::of_disk(disk_ledger_, *swap_files_);
+  }
+  if (!settings_.host.param_folders.empty()) {
+    param_files_ = open(settings_.host.param_folders, store::MemoryKind::parameters);
+    param_pool_ = store::Pool::of_disk(disk_ledger_, *param_files_);
+    reader_ =
+        std::make_unique<store::SwapReader>(*param_files_, *host_pool_, settings_.host.read_ahead);
+  }
 }
 
 StatesHome ShardedModel::home_of(int unit) {
   const bool on_host = on_host_[static_cast<std::size_t>(unit)];
   if (on_host && swap_pool_ != nullptr) return {*swap_pool_, on_host, /*beside_params=*/false};
-  const bool beside = on_host == params_on_host_[static_cast<std::size_t>(unit)];
+  const bool shard_on_host = params_on_host_[static_cast<std::size_t>(unit)];
+  const bool beside = on_host == shard_on_host && (!shard_on_host || param_pool_ == nullptr);
   return {on_host ? *host_pool_ : pool_, on_host, beside};
 }
 
@@ -128,12 +157,14 @@ Unit ShardedModel::adopt_unit(const ModelView& model, int index) {
     states_[i] = make_states(spec, members, owned_elems(spec, sharded, group_.rank()),
                              settings_.states, home_of(index));
   }
+  const auto& shards = param_pool_ != nullptr ? param_pool_ : host_pool_;
   Unit unit(spec, plan_.params, std::move(members), pool_,
-            UnitRole{group_.rank(), keep_whole, params_on_host_[i] ? host_pool_.get() : nullptr});
+            UnitRole{group_.rank(), keep_whole, params_on_host_[i] ? shards.get() : nullptr});
   if (!keep_whole) unit.release();
   if (spec.trainable) bind_params(states_[i], unit, sharded);
-  if (swap_files_ != nullptr) {  // no more than a unit's pages in host memory at a time
-    swap_files_->write_back(store::SwapFiles::Which::taken_since);
+  for (const auto* files : {&swap_files_, &param_files_}) {
+    // No more than a unit's pages in host memory at a time.
+    if (*files != nullptr) (*files)->write_back(store::SwapFiles::Which::taken_since);
   }
   return unit;
 }
@@ -156,6 +187,15 @@ void ShardedModel::begin_use(int boundary) {
   for (const int unit : plan_.boundary_units[static_cast<std::size_t>(boundary)])
     await_update(unit);
   gatherer_->need(plan_.boundary_units[static_cast<std::size_t>(boundary)]);
+  if (reader_ != nullptr) read_shards_ahead();
+}
+
+void ShardedModel::read_shards_ahead() {
+  for (const int index : gatherer_->trace().upcoming()) {
+    const Unit& unit = units_[static_cast<std::size_t>(index)];
+    if (unit.state() != UnitState::sharded || !unit.shard_on_host()) continue;
+    if (!reader_->read_ahead(span_of(unit.shard()))) return;
+  }
 }
 
 void ShardedModel::end_use(int boundary) {
@@ -176,6 +216,7 @@ void ShardedModel::pin(int unit) {
 
 bool ShardedModel::can_update_late(int unit) const {
   if (late_ == nullptr || !on_host_[static_cast<std::size_t>(unit)]) return false;
+  if (reader_ != nullptr) return false;  // what is read ahead must be up to date
   const bool resident = plan_.units[static_cast<std::size_t>(unit)].resident;
   // Between several ranks only what is gathered at its next use: all else is published at once.
   const bool released = units_[static_cast<std::size_t>(unit)].state() == UnitState::sharded;
@@ -223,7 +264,12 @@ void ShardedModel::grad_arrived(int param, const at::Tensor& grad) {
 
 void ShardedModel::end_backward() {
   reducer_->end_backward();
+  end_pass();
+}
+
+void ShardedModel::end_pass() {
   gatherer_->end_pass();
+  if (reader_ != nullptr) reader_->forget();  // an update may follow
 }
 
 void ShardedModel::finish_gradients() {

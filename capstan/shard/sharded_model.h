@@ -25,6 +25,7 @@
 #include "capstan/store/ledger.h"
 #include "capstan/store/pool.h"
 #include "capstan/store/swap_files.h"
+#include "capstan/store/swap_reader.h"
 
 namespace capstan::shard {
 
@@ -36,8 +37,11 @@ struct HostSettings {
   double optimizer_share = 0;
   double params_share = 0;
   bool pin = true;
-  // Where optimizer state is on disks: the folders of its files. The update runs on the host.
+  // Where optimizer state, or shards, are on disks: the folders of their files. The update runs on
+  // the host.
   std::vector<std::string> swap_folders;
+  std::vector<std::string> param_folders;
+  store::ReadAhead read_ahead;  // of shards on disks
   // Units may be updated while the next forward runs. For those that stay whole between uses, a
   // reader outside of the model's forward would see old values.
   bool late_updates = false;
@@ -96,7 +100,7 @@ class ShardedModel {
   void end_backward();
 
   // Ends what the recorded order of use calls one pass, where no backward does: in evaluation.
-  void end_pass() { gatherer_->end_pass(); }
+  void end_pass();
 
   // Collective: reduces what is left, so that gradient_shard() is our shard of the sum.
   // Throws ConfigError naming unused parameters where the settings forbid them.
@@ -157,6 +161,8 @@ class ShardedModel {
   StatesHome home_of(int unit);
   void await_update(int unit);
   void settle_late();
+  void open_swap_files();
+  void read_shards_ahead();
   at::Tensor whole_param(const ModelView& model, int index);
 
   Plan plan_;
@@ -169,6 +175,9 @@ class ShardedModel {
   std::unique_ptr<store::SwapFiles>
       swap_files_;  // null where nothing lives on a disk, like the next
   std::unique_ptr<store::Pool> swap_pool_;
+  std::unique_ptr<store::SwapFiles> param_files_;  // likewise for shards, like the next two
+  std::unique_ptr<store::Pool> param_pool_;
+  std::unique_ptr<store::SwapReader> reader_;
   std::unique_ptr<store::Pool> host_pool_;  // null where nothing lives on the host, like the next
   std::unique_ptr<HostTraffic> traffic_;
   std::vector<bool> on_host_;         // by unit: its optimizer state

@@ -16,11 +16,11 @@ enum class EarlyUpdates { never, always, measured };
 
 struct ParamOptions {
   Placement placement = Placement::device;
-  bool pin = true;        // page-locked host memory: fast copies, unavailable to others
-  std::string nvme_path;  // nvme: a folder on a fast disk; swap files go below it
-  int buffer_count = 5;   // nvme: staging buffers; more hide more latency
-  std::int64_t buffer_bytes = 200'000'000;         // nvme: size of each staging buffer
-  std::int64_t max_in_host_bytes = 2'000'000'000;  // nvme: shards kept in host memory all the same
+  bool pin = true;  // page-locked host memory: fast copies, unavailable to others
+  std::vector<std::string> nvme_paths;  // nvme: folders on fast disks, used in parallel
+  // nvme: so many buffers of this size hold what was read ahead of its use, together.
+  int buffer_count = 5;
+  std::int64_t buffer_bytes = 200'000'000;
   bool operator==(const ParamOptions&) const = default;
 };
 

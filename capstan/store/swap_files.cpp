@@ -56,7 +56,7 @@ io::File make_file(const std::filesystem::path& folder, const SwapOptions& optio
   const std::string id = new_id();
   for (;;) {
     io::File file = io::File::open(folder / fmt::format("{}{}.bin", kSwapPrefix, id),
-                                   {.access = io::Access::create, .direct = true});
+                                   {.access = io::Access::create, .direct = options.direct});
     // Between the two calls another process may take it for one that was left.
     if (!lock(file) || !still_named(file)) continue;
     write_header(file,
@@ -92,7 +92,7 @@ SwapFiles::SwapFiles(const SwapOptions& options) {
     if (error) throw io::io_failure({.verb = "create", .file = folder}, error.value());
     remove_left_swap_files(folder);
     io::require_free_bytes(folder, (options.needed_bytes + folders - 1) / folders + kHeaderBytes,
-                           "the optimizer state of " + options.label);
+                           "the " + options.label);
   }
   for (const std::filesystem::path& folder : options.folders) {
     swaps_.push_back({make_file(folder, options), kHeaderBytes});

@@ -19,8 +19,11 @@ namespace capstan::store {
 struct SwapOptions {
   std::vector<std::filesystem::path> folders;  // one file in each; on several disks they add up
   std::int64_t needed_bytes = 0;               // over all folders
-  std::string label;                           // says what is in them, e.g. "rank 0"
-  std::uint64_t layout_hash = 0;               // of what is in them
+  std::string label;              // says what is in them, e.g. "optimizer state of rank 0"
+  std::uint64_t layout_hash = 0;  // of what is in them
+  // Transfers past the page cache: for what is read once in a while. Else the cache keeps what fits
+  // into free host memory.
+  bool direct = true;
 };
 
 // The name of a swap file begins with this.

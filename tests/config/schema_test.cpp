@@ -155,7 +155,6 @@ TEST(Schema, DefaultsAreThoseOfTheOptionsStructs) {
   expected.shard.max_live_bytes *= 2;
   expected.shard.max_reuse_bytes *= 2;
   expected.store.params.buffer_bytes *= 2;
-  expected.store.params.max_in_host_bytes *= 2;
   EXPECT_EQ(resolved.engine, expected);
   engine::Options half = resolve_text("bf16: {\"enabled\": true}").engine;
   half.precision.params = DType::fp32;

@@ -27,6 +27,8 @@ struct DiskCase {
   double clip = 0;
   bool late = false;
   bool params_on_host = false;
+  bool params_on_disk = false;
+  bool states_on_disk = true;
   double ratio = 1;
   optim::Kind kind = optim::Kind::adamw;
   int scale_power = 8;
@@ -46,13 +48,17 @@ class NvmeTest : public testing::Test {
   }
   Options on_disk(const DiskCase& run) const {
     Options options = plain(run);
-    options.store.optimizer.placement = Placement::nvme;
+    options.store.optimizer.placement = run.states_on_disk ? Placement::nvme : Placement::device;
     options.store.optimizer.nvme_paths = {(folder_.path() / "x").string(),
                                           (folder_.path() / "y").string()};
     options.store.optimizer.ratio = run.ratio;
     options.store.optimizer.late_updates = run.late;
     options.shard.sub_group_elems = 50;  // several tiles in a unit
     if (run.params_on_host) options.store.params.placement = Placement::host;
+    if (!run.params_on_disk) return options;
+    options.store.params.placement = Placement::nvme;
+    options.store.params.nvme_paths = {(folder_.path() / "z").string()};
+    options.store.params.buffer_bytes = 400;
     return options;
   }
   static Trained train(const DiskCase& run, const Options& options) {
@@ -83,6 +89,10 @@ TEST_F(NvmeTest, GivesTheSameBits) {
       {.stage = 3, .world = 1, .late = true, .params_on_host = true},
       {.stage = 3, .dtype = DType::fp32, .world = 2, .params_on_host = true},
       {.stage = 3, .world = 4, .kind = optim::Kind::lion},
+      {.stage = 3, .world = 2, .clip = 0.05, .late = true, .params_on_disk = true},
+      {.stage = 3, .dtype = DType::fp32, .world = 1, .backwards = 2, .params_on_disk = true},
+      {.stage = 3, .world = 3, .params_on_disk = true, .states_on_disk = false},
+      {.stage = 3, .dtype = DType::fp16, .world = 2, .params_on_disk = true, .scale_power = 24},
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Trained expected = train(cases[i], plain(cases[i]));
@@ -117,6 +127,25 @@ TEST_F(NvmeTest, KeepsStatesOnTheDiskAndGradientsOnTheHost) {
   });
 }
 
+TEST_F(NvmeTest, KeepsShardsOnTheDisk) {
+  run_ranks(2, [&](comm::Group& group) {
+    test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
+    Engine engine(model, on_disk({.stage = 3, .world = 2, .params_on_disk = true}),
+                  {.group = &group});
+    shard::ShardedModel& sharded = engine.sharded();
+    const auto expected = shard::disk_forecast(sharded.plan(), sharded.settings());
+    EXPECT_GT(expected[MemoryKind::parameters], 0);
+    EXPECT_EQ(sharded.disk_ledger().now(), expected);
+    EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::parameters], 0);
+    const auto batch = test::make_batch(4, test::kWidth, test::kClasses, 5);
+    for (int step = 0; step < 3; ++step) {
+      engine.backward(test::loss_of(model, batch, at::kBFloat16));
+      engine.step();
+      EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::parameters], 0);
+    }
+  });
+}
+
 // A checkpoint of a run on disk continues a run in memory, and the reverse.
 TEST_F(NvmeTest, SavesAndLoadsAsEverywhere) {
   run_ranks(2, [&](comm::Group& group) {
@@ -142,6 +171,8 @@ TEST_F(NvmeTest, SavesAndLoadsAsEverywhere) {
     const auto expected = continued(plain(run), plain(run), "a");
     EXPECT_TRUE(test::all_equal(expected, continued(on_disk(run), plain(run), "b")));
     EXPECT_TRUE(test::all_equal(expected, continued(plain(run), on_disk(run), "c")));
+    const DiskCase all{.stage = 3, .world = 2, .params_on_disk = true};
+    EXPECT_TRUE(test::all_equal(expected, continued(on_disk(all), on_disk(all), "d")));
   });
 }
 
@@ -155,9 +186,9 @@ TEST_F(NvmeTest, IsRefusedByNameWhereItCannotWork) {
     return "";
   };
   EXPECT_THAT(message(on_disk({.kind = optim::Kind::lamb})), testing::HasSubstr("lamb"));
-  Options params = on_disk({.stage = 3});
-  params.store.params.placement = Placement::nvme;
-  EXPECT_THAT(message(params), testing::HasSubstr("parameters cannot be offloaded to nvme"));
+  Options params = on_disk({.stage = 3, .params_on_disk = true});
+  params.store.params.nvme_paths.clear();
+  EXPECT_THAT(message(params), testing::HasSubstr("parameters on nvme need nvme_paths"));
   Options nowhere = on_disk({});
   nowhere.store.optimizer.nvme_paths.clear();
   EXPECT_THAT(message(nowhere), testing::HasSubstr("nvme_paths"));

@@ -49,7 +49,7 @@ class SwapTest : public testing::Test {
   SwapOptions options(std::int64_t needed = 1 << 20) const {
     return {.folders = {folder_.path() / "a", folder_.path() / "b"},
             .needed_bytes = needed,
-            .label = "rank 3",
+            .label = "optimizer state of rank 3",
             .layout_hash = 0xabcd};
   }
   test::TempFolder folder_;
@@ -66,7 +66,7 @@ TEST_F(SwapTest, CarriesAHeaderAndGoesWithItsOwner) {
     std::string header(200, '\0');
     in.read(header.data(), 200);
     EXPECT_THAT(header, HasSubstr("capstan swap file 1\nengine "));
-    EXPECT_THAT(header, HasSubstr("rank 3\nlayout 000000000000abcd\n"));
+    EXPECT_THAT(header, HasSubstr("optimizer state of rank 3\nlayout 000000000000abcd\n"));
     EXPECT_EQ(remove_left_swap_files(folder_.path() / "a"), 0);  // it is held
   }
   EXPECT_EQ(files_in(folder_.path() / "a"), 0);

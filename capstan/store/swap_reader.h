@@ -1,0 +1,55 @@
+// Spans of swap memory, read ahead of their use into host memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+
+#include <c10/core/Allocator.h>
+
+#include "capstan/base/log.h"
+#include "capstan/io/ring.h"
+#include "capstan/store/pool.h"
+#include "capstan/store/swap_files.h"
+
+namespace capstan::store {
+
+struct ReadAhead {
+  io::Options io;
+  std::int64_t limit_bytes = 0;  // read ahead and not yet taken
+};
+
+// Owns:    reads in flight and their buffers, until they are taken.
+// Threads: one caller at a time.
+class SwapReader {
+ public:
+  // `files` and `pool`, which is the host's, must outlive this.
+  SwapReader(const SwapFiles& files, Pool& pool, const ReadAhead& options);
+
+  // Begins to read the span, unless that was done or the limit is reached; false: it is.
+  bool read_ahead(std::span<const std::byte> span);
+  // Its values. Throws IoError that names file and offset.
+  c10::DataPtr take(std::span<const std::byte> span);
+  // What was read and not taken may be old. Throws IoError.
+  void forget();
+
+ private:
+  struct Read {
+    std::shared_ptr<c10::DataPtr> memory;  // with the ring, while the disk may write to it
+    io::PendingIo transfer;
+    std::int64_t bytes = 0;
+  };
+
+  Read start(std::span<const std::byte> span);
+
+  const SwapFiles& files_;
+  Pool& pool_;
+  std::int64_t limit_bytes_;
+  NullLogger silence_;
+  io::Ring ring_;
+  std::map<const std::byte*, Read> reads_;  // by where the span begins
+};
+
+}  // namespace capstan::store
