@@ -1,6 +1,7 @@
 // Placement is not another engine: with states, gradients or parameters in host memory every number
 // stays what it was, and both ledgers say what lives where.
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <string>
 #include <vector>
@@ -196,6 +197,41 @@ TEST(Offload, SpillsOnlyWhatTheDeviceCannotHold) {
     EXPECT_TRUE(partly);
     EXPECT_EQ(last_states, 0);
     EXPECT_EQ(last_params, 0);
+  });
+}
+
+// While a unit is taken over, the values that the model came with are gone from those before it.
+TEST(Offload, StartsWithoutHoldingTheModelTwice) {
+  run_ranks(2, [](comm::Group& group) {
+    test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
+    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> originals;
+    for (const at::Tensor& param : model->parameters()) {
+      originals.emplace_back(param.storage().getWeakStorageImpl());
+    }
+    const auto alive = [&originals] {
+      return std::count_if(originals.begin(), originals.end(),
+                           [](const auto& storage) { return !storage.expired(); });
+    };
+    const auto all = static_cast<std::ptrdiff_t>(originals.size());
+    std::ptrdiff_t taken = 0;  // parameters whose values the ranks have exchanged
+    std::ptrdiff_t most_twice = 0;
+    group.observe([&](const comm::OpFacts& facts, std::chrono::nanoseconds) {
+      if (facts.kind != comm::OpKind::broadcast) return;
+      most_twice = std::max(most_twice, alive() - (all - taken));
+      ++taken;
+    });
+    Options options = options_of({.stage = 3, .world = 2});
+    options.store.optimizer.placement = Placement::host;
+    options.store.params.placement = Placement::host;
+    Engine engine(model, options, {.group = &group});
+    group.observe({});
+    std::size_t largest = 0;
+    for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+      largest = std::max(largest, unit.params.size());
+    }
+    EXPECT_EQ(taken, all);
+    EXPECT_EQ(alive(), 0);
+    EXPECT_LT(most_twice, static_cast<std::ptrdiff_t>(largest));
   });
 }
 
