@@ -2,6 +2,7 @@
 // Prints a line for every cell whose stages agree and ends with 1 at the first that does not.
 // cuda_ranks [TEXT]: only cells whose line contains TEXT, say "bf16 1 backwards clip adamw".
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,16 @@ struct Result {
   }
 };
 
-enum class Host { nothing, half_the_optimizer, optimizer, late_optimizer, everything };
+enum class Host {
+  nothing,
+  half_the_optimizer,
+  optimizer,
+  late_optimizer,
+  early_optimizer,
+  everything,
+  everything_early,
+  disks
+};
 
 Options options_of(const Cell& cell, int stage, Host host = Host::nothing) {
   Options options;
@@ -71,7 +81,19 @@ Options options_of(const Cell& cell, int stage, Host host = Host::nothing) {
   if (host != Host::nothing) options.store.optimizer.placement = store::Placement::host;
   if (host == Host::late_optimizer) options.store.optimizer.late_updates = true;
   if (host == Host::half_the_optimizer) options.store.optimizer.ratio = 0.5;
-  if (host == Host::everything) options.store.params.placement = store::Placement::host;
+  if (host == Host::early_optimizer) options.store.optimizer.late_updates = true;
+  if (host == Host::early_optimizer || host == Host::everything_early) {
+    options.store.optimizer.early_updates = store::EarlyUpdates::always;
+  }
+  if (host == Host::everything || host == Host::everything_early) {
+    options.store.params.placement = store::Placement::host;
+  }
+  if (host == Host::disks && cell.kind != optim::Kind::lamb) {
+    const std::string folder = std::filesystem::temp_directory_path();
+    options.store.optimizer.placement = store::Placement::nvme;
+    options.store.params.placement = store::Placement::nvme;
+    options.store.optimizer.nvme_paths = options.store.params.nvme_paths = {folder};
+  }
   return options;
 }
 
@@ -132,8 +154,11 @@ std::vector<Place> places() {
           {1, Host::optimizer},
           {2, Host::half_the_optimizer},
           {2, Host::late_optimizer},
+          {2, Host::early_optimizer},
           {3, Host::optimizer},
-          {3, Host::everything}};
+          {3, Host::everything},
+          {3, Host::everything_early},
+          {3, Host::disks}};
 }
 
 // Every stage and placement, then all again with late streams, against stage 0.
