@@ -140,12 +140,14 @@ void EarlyUpdates::close(bool keep) {
   waiting_.clear();
   if (!keep) dropped_ = at_work_;
   changed_.wait(lock, [this] { return at_work_ < 0; });
-  if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
-  if (keep) return;
-  for (Slot& slot : slots_) {
-    slot.stage = Stage::idle;
-    slot.fresh = {};
+  const std::exception_ptr failure = std::exchange(failure_, nullptr);
+  if (!keep || failure != nullptr) {
+    for (Slot& slot : slots_) {
+      slot.stage = Stage::idle;
+      slot.fresh = {};
+    }
   }
+  if (failure != nullptr) std::rethrow_exception(failure);
 }
 
 bool EarlyUpdates::has(int unit) const {
