@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "capstan/checkpoint/copy.h"
+#include "capstan/checkpoint/deepspeed/archive_writer.h"
 #include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/checkpoint/folder.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
@@ -99,6 +100,58 @@ TEST(Export, EveryStageAndNumberOfRanksComesBackBitForBit) {
       EXPECT_THAT(state.client_state, testing::HasSubstr("\"epoch\"")) << what;
     }
   }
+}
+
+TEST(Import, AMissingRankOrAShortFileIsTold) {
+  const test::TempFolder folder;
+  Reader ours(save_trained(folder / "ours"));
+  for (const int stage : {2, 3}) {
+    const std::filesystem::path into = folder / fmt::format("theirs{}", stage);
+    export_deepspeed(ours, into, {.stage = stage, .ranks = 3});
+    const std::filesystem::path file =
+        into / "step5" / "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt";
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+    EXPECT_THAT(error_text([&] { open_reader(into / "step5"); }),
+                testing::HasSubstr(file.filename().string()));
+    std::filesystem::remove(file);
+    EXPECT_THAT(error_text([&] { open_reader(into / "step5"); }),
+                testing::HasSubstr("3 ranks saved, but there are 2 *_optim_states.pt"));
+  }
+}
+
+// As DeepSpeed's fused optimizers write it at stage 0: one tensor for all masters.
+TEST(Import, FlatMastersOfAFusedOptimizerAreCutByTheModulesOrder) {
+  const test::TempFolder folder;
+  ArchiveWriter archive;
+  const auto tensor = [&](Element element, std::vector<std::int64_t> shape) {
+    return archive.tensor(element, std::move(shape),
+                          [](std::int64_t begin, std::span<std::byte> into) {
+                            for (std::size_t i = 0; i < into.size(); ++i) {
+                              into[i] = test_byte(begin + static_cast<std::int64_t>(i), 5);
+                            }
+                          });
+  };
+  const PyRef state = py_dict({{py_text("step"), archive.scalar(4)},
+                               {py_text("exp_avg"), tensor(Element::f32, {10})},
+                               {py_text("exp_avg_sq"), tensor(Element::f32, {10})}});
+  const PyRef adam = py_dict({{py_text("state"), py_dict({{py_int(0), state}})},
+                              {py_text("param_groups"), py_list({py_dict({})})}});
+  const PyRef root =
+      py_dict({{py_text("module"), py_dict({{py_text("a"), tensor(Element::bf16, {2, 3})},
+                                            {py_text("offset"), tensor(Element::f32, {9})},
+                                            {py_text("b"), tensor(Element::bf16, {4})}})},
+               {py_text("buffer_names"), py_list({py_text("offset")})},
+               {py_text("global_steps"), py_int(4)},
+               {py_text("optimizer"),
+                py_dict({{py_text("optimizer_state_dict"), adam},
+                         {py_text("fp32_groups_flat"), py_list({tensor(Element::f32, {10})})}})}});
+  archive.write(folder / "mp_rank_00_model_states.pt", *root);
+  Reader reader = open_reader(folder.path());
+  const std::string b = bytes_of(reader, kModelColumn, "b");
+  ASSERT_EQ(b.size(), 16U);
+  EXPECT_EQ(std::byte(b.front()), test_byte(24, 5));
+  EXPECT_EQ(bytes_of(reader, "optimizer.exp_avg_sq", "b"), b);
+  EXPECT_EQ(reader.index().state.progress.at("optimizer_steps"), 4);
 }
 
 TEST(Export, WithoutAnOptimizerIsRefused) {

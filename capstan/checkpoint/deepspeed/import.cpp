@@ -124,6 +124,22 @@ int stage_of(const DeepSpeedFiles& files) {
                               : stage->integer);
 }
 
+// Every rank of the run that saved has left its file.
+void check_all_ranks(const DeepSpeedFiles& files) {
+  if (files.universal || files.optims.empty()) return;
+  const PyValue& dict =
+      required(files.optims.front().root(), "optimizer_state_dict", files.folder.string());
+  const PyValue* const count = dict.find("partition_count");
+  if (count == nullptr) return;
+  std::int64_t ranks = count->integer;
+  for (const PyRef& group : count->items) ranks = std::max(ranks, group->integer);
+  if (ranks == std::ssize(files.optims)) return;
+  throw IoError({.what = fmt::format("{} ranks saved, but there are {} *_optim_states.pt", ranks,
+                                     files.optims.size()),
+                 .where = files.folder.string(),
+                 .fix = "give all files of one save"});
+}
+
 // Weights, masters and states in the order of the module.
 void add_tensors(Imported& result, const DeepSpeedFiles& files, const TrainedParams& trained) {
   const PyValue& model = files.model();
@@ -164,7 +180,11 @@ void add_tensors(Imported& result, const DeepSpeedFiles& files, const TrainedPar
     columns[kModelColumn].push_back({kModelColumn,
                                      spec_from(name, value->tensor),
                                      {files.models.front().span_of(value->tensor)}});
-    if (buffers.contains(name)) result.state.buffers.push_back(name);
+    if (buffers.contains(name)) {
+      result.state.buffers.push_back(name);
+    } else if (found == trained.by_name.end() && !trained.by_name.empty()) {
+      result.state.frozen.push_back(name);  // stages 0 and 1 do not say so
+    }
   }
   for (auto& [column, tensors] : columns) {
     for (ImportedTensor& tensor : tensors) result.tensors.push_back(std::move(tensor));
@@ -280,6 +300,7 @@ bool is_deepspeed(const std::filesystem::path& checkpoint) {
 
 Imported read_deepspeed(const std::filesystem::path& checkpoint) {
   const DeepSpeedFiles files = open_deepspeed(checkpoint);
+  check_all_ranks(files);
   Imported result;
   result.state.stage = stage_of(files);
   const TrainedParams trained = trained_of(files, result.state.stage);

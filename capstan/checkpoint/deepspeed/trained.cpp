@@ -135,16 +135,21 @@ TrainedParams trained_sliced(const DeepSpeedFiles& files) {
 
 namespace {
 
+std::set<std::string> buffer_names(const PyValue& model) {
+  std::set<std::string> names;
+  const PyValue* const listed = model.find("buffer_names");
+  if (listed == nullptr) return names;
+  for (const PyRef& name : listed->items) names.insert(name->text);
+  return names;
+}
+
 // Stage 0 counts parameters instead of naming them: the names are those of the module in order,
 // without buffers. A shape that does not fit the next name belongs to a later one: that between is
 // frozen.
 std::vector<std::string> names_by_shape(const PyValue& model,
                                         const std::vector<PyTensor>& tensors) {
   std::vector<std::string> names;
-  std::set<std::string> buffers;
-  if (const PyValue* const listed = model.find("buffer_names")) {
-    for (const PyRef& name : listed->items) buffers.insert(name->text);
-  }
+  const std::set<std::string> buffers = buffer_names(model);
   const PyValue& module = required(model, "module", "model states");
   auto next = module.dict.begin();
   for (const PyTensor& tensor : tensors) {
@@ -164,6 +169,52 @@ std::vector<std::string> names_by_shape(const PyValue& model,
   return names;
 }
 
+// The parameters of the module in order, each once, without buffers.
+std::vector<std::pair<std::string, std::int64_t>> module_params(const PyValue& model) {
+  const std::set<std::string> buffers = buffer_names(model);
+  std::vector<std::pair<std::string, std::int64_t>> params;
+  std::set<std::pair<std::string, std::int64_t>> seen;  // tied ones share their storage
+  for (const auto& [name, value] : required(model, "module", "model states").dict) {
+    if (value->kind != PyKind::tensor || buffers.contains(name->text)) continue;
+    const PyTensor& tensor = value->tensor;
+    if (!seen.emplace(tensor.storage, tensor.offset).second && tensor.elems() > 0) continue;
+    params.emplace_back(name->text, tensor.elems());
+  }
+  return params;
+}
+
+// A fused optimizer at stage 0: masters and states are one flat tensor without names, so that they
+// are known only where every parameter is trained and all are in one group.
+TrainedParams trained_fused(const DeepSpeedFiles& files, const PyValue& optimizer) {
+  const TorchArchive& archive = files.models.front();
+  const PyValue& groups = required(optimizer, "fp32_groups_flat", file_of(files));
+  const PyValue& torch_state = required(optimizer, kOptimizerDict, file_of(files));
+  const auto params = module_params(files.model());
+  std::int64_t elems = 0;
+  for (const auto& [name, count] : params) elems += count;
+  if (groups.items.size() != 1 || groups.items.front()->tensor.elems() != elems) {
+    throw IoError({.what = "the flat masters are not those of all parameters in one group",
+                   .where = file_of(files),
+                   .fix = "save with zero_optimization.stage 1, whose files name parameters"});
+  }
+  TrainedParams trained;
+  add_group_scalars(trained.scalars, torch_state);
+  const PyValue* const state = required(torch_state, "state", file_of(files)).find(std::int64_t{0});
+  if (state != nullptr) add_step(trained.scalars, archive, *state);
+  std::int64_t at = 0;
+  for (const auto& [name, count] : params) {
+    StateSpans& spans = trained.by_name[name];
+    spans[""].push_back(part_of(archive, groups.items.front()->tensor, at, count));
+    if (state != nullptr) {
+      each_column(*state, [&, count = count](const std::string& column, const PyTensor& tensor) {
+        spans[column].push_back(part_of(archive, tensor, at, count));
+      });
+    }
+    at += count;
+  }
+  return trained;
+}
+
 }  // namespace
 
 TrainedParams trained_whole(const DeepSpeedFiles& files) {
@@ -172,11 +223,7 @@ TrainedParams trained_whole(const DeepSpeedFiles& files) {
   const PyValue* optimizer = files.model().find("optimizer");
   if (optimizer == nullptr || optimizer->kind != PyKind::dict) return trained;
   const PyValue* const masters = optimizer->find("fp32_groups");
-  if (optimizer->find("fp32_groups_flat") != nullptr) {
-    throw IoError({.what = "the masters of a fused stage-0 optimizer are not read",
-                   .where = file_of(files),
-                   .fix = "save with zero_optimization.stage 1"});
-  }
+  if (optimizer->find("fp32_groups_flat") != nullptr) return trained_fused(files, *optimizer);
   const PyValue* const inner = optimizer->find(std::string_view(kOptimizerDict));
   const PyValue& torch_state = inner != nullptr ? *inner : *optimizer;
   add_group_scalars(trained.scalars, torch_state);
