@@ -1,0 +1,81 @@
+"""Wherever state and parameters live, and whenever the update runs, Python sees the same numbers."""
+
+import gc
+import os
+
+import pytest
+import ranks
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import capstan
+from capstan.optimizers import AdamW
+
+
+def make_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.Linear(32, 8))
+
+
+def config(zero, own=None):
+    return {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": True}, "gradient_clipping": 0.5,
+            "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 10, **zero},
+            "capstan": own or {}}
+
+
+def train(zero, own=None):
+    losses = run_steps(zero, own)
+    gc.collect()  # a rank of these tests ends without a farewell to its objects
+    return losses
+
+
+def run_steps(zero, own):
+    model = make_model()
+    engine = capstan.initialize(model, config(zero, own), optimizer=AdamW(model.parameters(), lr=1e-2))
+    random = torch.Generator().manual_seed(dist.get_rank())
+    losses = []
+    for _ in range(4):
+        x = torch.randn(4, 16, generator=random).bfloat16()
+        loss = engine(x).float().pow(2).mean()
+        engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+    return losses
+
+
+CPU = {"device": "cpu"}
+WAYS = {
+    "early": ({"offload_optimizer": CPU}, {"early_updates": "always"}),
+    "measured": ({"offload_optimizer": CPU, "offload_param": CPU}, {"early_updates": "measured"}),
+    "super": ({"offload_optimizer": {**CPU, "super_offload": True}}, None),
+    "auto": ({"offload_optimizer": {**CPU, "ratio": "auto"}}, {"device_bytes": 20000, "activation_bytes": 0}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_overlaps_and_placements_change_no_loss(way):
+    assert ranks.run(2, train, *WAYS[way]) == ranks.run(2, train, {})
+
+
+def test_disks_change_no_loss_and_nothing_is_left_on_them(tmp_path):
+    disk = {"device": "nvme", "nvme_path": str(tmp_path)}
+    assert ranks.run(2, train, {"offload_optimizer": disk, "offload_param": disk}) == ranks.run(2, train, {})
+    assert os.listdir(tmp_path) == []
+
+
+def evaluate(folder):
+    model = make_model()
+    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = model(x).clone()
+    zero = {"stage": 3, "stage3_param_persistence_threshold": 10,
+            "offload_param": {"device": "nvme", "nvme_path": folder}}
+    engine = capstan.initialize(model, {"train_micro_batch_size_per_gpu": 4, "zero_optimization": zero})
+    held = os.listdir(folder)
+    with torch.no_grad():
+        return len(held) > 0 and all(torch.equal(engine(x), expected) for _ in range(3))
+
+
+def test_a_model_without_an_optimizer_is_evaluated_from_a_disk(tmp_path):
+    assert all(ranks.run(2, evaluate, str(tmp_path)))
