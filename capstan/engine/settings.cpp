@@ -101,7 +101,8 @@ shard::Plan make_plan(const shard::ModelView& view, const Options& options, int 
     params.push_back({.name = view.names[i],
                       .sizes = view.sizes[i],
                       .dtype = options.precision.params,
-                      .trainable = param.requires_grad()});
+                      .trainable = param.requires_grad(),
+                      .travel = view.travel.empty() ? std::nullopt : view.travel[i]});
   }
   return shard::make_plan(std::move(params), view.boundaries,
                           {.world_size = ranks,

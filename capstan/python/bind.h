@@ -12,5 +12,6 @@ void bind_optim(pybind11::module_& module);
 void bind_group(pybind11::module_& module);
 void bind_params(pybind11::module_& module);
 void bind_engine(pybind11::module_& module);
+void bind_stored(pybind11::module_& module);
 
 }  // namespace capstan::python

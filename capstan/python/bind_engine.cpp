@@ -196,6 +196,7 @@ void bind_engine(py::module_& module) {
       .def(py::init<>())
       .def_readwrite("names", &PyModel::names)
       .def_readwrite("params", &PyModel::params)
+      .def_readwrite("travel", &PyModel::travel)
       .def_readwrite("buffers", &PyModel::buffers)
       .def_readwrite("stored_buffers", &PyModel::stored_buffers)
       .def_readwrite("aliases", &PyModel::aliases)

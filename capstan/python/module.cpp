@@ -13,4 +13,5 @@ PYBIND11_MODULE(_C, module) {
   capstan::python::bind_params(module);
   capstan::python::bind_engine(module);
   capstan::python::bind_checkpoint_files(module);
+  capstan::python::bind_stored(module);
 }

@@ -19,6 +19,13 @@ std::shared_ptr<py::object> shared_object(py::object object) {
           }};
 }
 
+std::optional<DType> dtype_named(const std::string& text) {
+  for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
+    if (name(dtype) == text) return dtype;
+  }
+  return std::nullopt;
+}
+
 shard::ModelView view_of(const PyModel& model, const shard::Options& options) {
   shard::ModelView view{.names = model.names,
                         .params = model.params,
@@ -31,6 +38,7 @@ shard::ModelView view_of(const PyModel& model, const shard::Options& options) {
                                           : model.params[i].sizes().vec());
     elems.push_back(c10::multiply_integers(view.sizes.back()));
   }
+  for (const std::string& text : model.travel) view.travel.push_back(dtype_named(text));
   std::vector<shard::ModuleNode> tree;
   for (const auto& [name, class_name, parent, is_list, params] : model.tree) {
     tree.push_back({name, class_name, parent, is_list, params});

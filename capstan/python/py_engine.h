@@ -26,6 +26,7 @@ struct PyModel {
   using Node = std::tuple<std::string, std::string, int, bool, std::vector<int>>;
   std::vector<std::string> names;
   std::vector<at::Tensor> params;
+  std::vector<std::string> travel;  // dtype of gradients on the wire; "": as configured
   std::vector<at::Tensor> buffers;
   std::vector<std::pair<std::string, at::Tensor>> stored_buffers;  // those that checkpoints hold
   std::map<std::string, std::string> aliases;  // second name of a tied parameter -> its first

@@ -41,8 +41,8 @@ UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
   bytes.sum = bytes.local;  // alone: the gradient buffer itself becomes the sum
   if (!alone) {
     bytes.sum = unit.layout.shard_elems() * accum;
-    bytes.converted =
-        unit.dtype == settings.reduce.travel ? 0 : padded * size_bytes(settings.reduce.travel);
+    const DType travel = unit.travel.value_or(settings.reduce.travel);
+    bytes.converted = unit.dtype == travel ? 0 : padded * size_bytes(travel);
     bytes.whole_sum = sharded ? 0 : padded * accum;
   }
   const std::int64_t master =

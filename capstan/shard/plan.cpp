@@ -23,6 +23,7 @@ struct UnitKey {
   int boundary = kNoBoundary;
   bool trainable = true;
   DType dtype = DType::fp32;
+  std::optional<DType> travel;
   auto operator<=>(const UnitKey&) const = default;
 };
 
@@ -66,6 +67,7 @@ UnitSpec make_unit(const UnitKey& key, std::vector<int> members, std::string uni
           .params = std::move(members),
           .dtype = key.dtype,
           .trainable = key.trainable,
+          .travel = key.travel,
           .resident = key.boundary == kNoBoundary,
           .layout = layout::FlatLayout(numels, options.world_size,
                                        options.align_bytes / size_bytes(key.dtype))};
@@ -88,7 +90,8 @@ Plan make_plan(std::vector<ParamSpec> params, const std::vector<BoundarySpec>& b
   const std::vector<int> owner = owners(params, boundaries, options);
   std::map<UnitKey, std::vector<int>> members;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    members[{owner[i], params[i].trainable, params[i].dtype}].push_back(static_cast<int>(i));
+    members[{owner[i], params[i].trainable, params[i].dtype, params[i].travel}].push_back(
+        static_cast<int>(i));
   }
 
   Plan plan;
@@ -132,8 +135,8 @@ std::uint64_t fingerprint(const Plan& plan) {
     }
   };
   for (const ParamSpec& param : plan.params) {
-    mix(fmt::format("{} {} {} {};", param.name, fmt::join(param.sizes, ","), name(param.dtype),
-                    param.trainable));
+    mix(fmt::format("{} {} {} {} {};", param.name, fmt::join(param.sizes, ","), name(param.dtype),
+                    param.trainable, param.travel.has_value() ? name(*param.travel) : ""));
   }
   for (const UnitSpec& unit : plan.units) {
     mix(fmt::format("{} {} {};", unit.name, fmt::join(unit.params, ","),

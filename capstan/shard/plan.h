@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct ParamSpec {
   std::vector<std::int64_t> sizes;
   DType dtype = DType::fp32;  // the dtype it is trained in
   bool trainable = true;
+  std::optional<DType> travel;  // of its gradient on the wire; unset: as ReduceSettings say
 
   std::int64_t numel() const;
   bool operator==(const ParamSpec&) const = default;
@@ -29,12 +31,13 @@ struct BoundarySpec {
       params;  // indices of all parameters it uses, those of boundaries inside left out
 };
 
-// One flat buffer: parameters of one dtype that are all trainable or all frozen.
+// One flat buffer: parameters that agree in dtype, in travel, and in being trainable.
 struct UnitSpec {
   std::string name;
   std::vector<int> params;  // indices, in slot order
   DType dtype = DType::fp32;
   bool trainable = true;
+  std::optional<DType> travel;
   bool resident = false;  // whole at all times, also at stage 3
   layout::FlatLayout layout;
 

@@ -90,10 +90,11 @@ void Reducer::issue(int unit) {
                     elems, options);
   }
   at::Tensor converted;
-  if (flat.scalar_type() != torch_dtype(settings_.travel)) {
-    converted = tensor_over(
-        pool_.take(flat.numel() * size_bytes(settings_.travel), store::MemoryKind::gradients),
-        flat.numel(), flat.options().dtype(torch_dtype(settings_.travel)));
+  const DType travel = spec.travel.value_or(settings_.travel);
+  if (flat.scalar_type() != torch_dtype(travel)) {
+    converted =
+        tensor_over(pool_.take(flat.numel() * size_bytes(travel), store::MemoryKind::gradients),
+                    flat.numel(), flat.options().dtype(torch_dtype(travel)));
     converted.copy_(flat);
     flat = converted;
     grads.local->drop();

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import os
 import time
 
 import torch
@@ -43,8 +44,10 @@ def make_data(args, vocabulary, ranks):
 
 def main():
     args = parse()
-    backend = None if torch.cuda.is_available() else "gloo"
-    accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend=backend)] if backend else [],
+    on_cpu = not torch.cuda.is_available()
+    plain = os.environ.get("ACCELERATE_USE_DEEPSPEED") != "true"  # what `accelerate launch` sets
+    accelerator = Accelerator(cpu=on_cpu and plain,
+                              kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")] if on_cpu else [],
                               log_with=args.report_to if args.with_tracking else None, project_dir=args.output_dir)
     torch.manual_seed(0)
     if args.model_name_or_path:
@@ -55,16 +58,16 @@ def main():
                                            n_positions=max(64, args.block_size), bos_token_id=0, eos_token_id=0))
     plugin = accelerator.state.deepspeed_plugin
     given = {} if plugin is None else plugin.deepspeed_config
-    total = args.steps * args.num_train_epochs
+    total, ranks = args.steps * args.num_train_epochs, accelerator.num_processes  # Accelerate counts steps of all ranks
     if "optimizer" in given:
         optimizer = DummyOptim(model.parameters(), lr=args.learning_rate, weight_decay=args.weight_decay)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=args.weight_decay)
     if "scheduler" in given:
-        schedule = DummyScheduler(optimizer, total_num_steps=total, warmup_num_steps=args.num_warmup_steps)
+        schedule = DummyScheduler(optimizer, total_num_steps=total * ranks, warmup_num_steps=args.num_warmup_steps * ranks)
     else:
-        schedule = get_linear_schedule_with_warmup(optimizer, args.num_warmup_steps, total * accelerator.num_processes)
-    data = make_data(args, model.config.vocab_size, accelerator.num_processes)
+        schedule = get_linear_schedule_with_warmup(optimizer, args.num_warmup_steps * ranks, total * ranks)
+    data = make_data(args, model.config.vocab_size, ranks)
     model, optimizer, data, schedule = accelerator.prepare(model, optimizer, data, schedule)
     if args.with_tracking:
         accelerator.init_trackers("causal_lm", vars(args))
@@ -73,6 +76,7 @@ def main():
         for batch in data:
             loss = model(**batch).loss
             accelerator.backward(loss)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)  # the engine does it by its configuration
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()

@@ -56,6 +56,7 @@ class Progress:
 class Model:
     names: list[str]
     params: list[Tensor]
+    travel: list[str]
     buffers: list[Tensor]
     stored_buffers: list[tuple[str, Tensor]]
     aliases: dict[str, str]
@@ -102,3 +103,11 @@ class Engine:
     def assemble(self, param: int, mine: Tensor) -> Tensor: ...
     def save_checkpoint(self, folder: str, options: dict[str, Any]) -> str: ...
     def load_checkpoint(self, folder: str, options: dict[str, Any]) -> tuple[str, str, str, list[str]] | None: ...
+
+class StoredCheckpoint:
+    folder: str
+    aliases: dict[str, str]
+    frozen: list[str]
+    def __init__(self, folder: str, tag: str = ...) -> None: ...
+    def names(self, column: str) -> list[str]: ...
+    def read(self, column: str, name: str) -> Tensor: ...

@@ -58,7 +58,7 @@ class Engine(torch.nn.Module):
         >>> engine.step()
     """
 
-    def __init__(self, model, config, *, optimizer=None, group=None, device=None):
+    def __init__(self, model, config, *, optimizer=None, group=None, device=None, travel=None):
         super().__init__()
         self.core = self._use_hooks = self._kernels = None
         self.module = model
@@ -74,7 +74,7 @@ class Engine(torch.nn.Module):
         self.core_config = resolve(config, self.core_group.size, hidden_size_of(model))
         for what, where, fix in self.core_config.warnings:
             logger.warning("%s (%s): %s", what, where, fix)
-        self.view = ModelView(model, self.device)
+        self.view = ModelView(model, self.device, travel)
         given = optimizers.core_optimizer(optimizer, self.view)
         self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given, self._log)
         self.view.core = None

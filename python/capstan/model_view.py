@@ -1,17 +1,22 @@
 """A torch.nn.Module as the C++ core sees it: named parameters, buffers, and a tree of modules."""
 
+import torch
 from torch import nn
 
 from capstan import _C
 from capstan.params import handle_of
 
+_SHORT = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 
 
 class ModelView:
-    """`core` is what the engine is made from; `index` maps id(parameter) to its place there."""
+    """`core` is what the engine is made from; `index` maps id(parameter) to its place there.
 
-    def __init__(self, module, device):
+    `travel`: id(parameter) -> dtype of its gradient on the wire, where it is not as configured.
+    """
+
+    def __init__(self, module, device, travel=None):
         self.modules = dict(module.named_modules())
         self.params, self.index, names = [], {}, []
         for name, param in module.named_parameters():
@@ -22,6 +27,8 @@ class ModelView:
         self.core = _C.Model()
         self.core.names = names
         self.core.params = self.params
+        if travel:
+            self.core.travel = [_SHORT.get(travel.get(id(p)), "") for p in self.params]
         self.core.buffers = list(module.buffers())
         self.core.tree = self._tree()
         self.core.stored_buffers = self._stored_buffers()

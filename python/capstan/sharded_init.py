@@ -120,6 +120,16 @@ class ShardedInit:
             init._wrap(cls)
 
         nn.Module.__init_subclass__ = new_class
+        self._plain_to_empty = nn.Module.to_empty
+
+        def to_empty(module, *, device, recurse=True):
+            """What was built on the meta device gets its memory, and is sharded."""
+            init._plain_to_empty(module, device=device, recurse=recurse)
+            for part in module.modules():
+                init._finished(part)
+            return module
+
+        nn.Module.to_empty = to_empty
         if self._apply_gathers:
             self._plain_apply = nn.Module.apply
             nn.Module.apply = _gathering_apply
@@ -132,6 +142,7 @@ class ShardedInit:
             del nn.Module.__init_subclass__
         else:
             nn.Module.__init_subclass__ = self._new_class
+        nn.Module.to_empty = self._plain_to_empty
         if self._apply_gathers:
             nn.Module.apply = self._plain_apply
 

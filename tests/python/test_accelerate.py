@@ -10,6 +10,8 @@ import torch.distributed as dist
 accelerate = pytest.importorskip("accelerate", reason="needs the package accelerate")
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 
+import hugging_face  # noqa: E402,F401  loads what the ranks need
+
 VOCABULARY, STEPS, ACCUMULATION = 64, 3, 2
 
 

@@ -1,7 +1,5 @@
 """The Hugging Face Trainer and PEFT over our package `deepspeed`, unchanged."""
 
-import os
-
 import pytest
 import ranks
 import torch
@@ -10,39 +8,7 @@ import torch.distributed as dist
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytest.importorskip("accelerate", reason="needs the package accelerate")
 
-VOCABULARY = 64
-
-
-def config_of(stage, **more):
-    return {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
-            "train_batch_size": "auto", "gradient_clipping": "auto",
-            "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0,
-                                  "stage3_gather_16bit_weights_on_model_save": True,
-                                  "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto"},
-            "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
-                                                      "weight_decay": "auto"}},
-            "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
-                                                         "warmup_num_steps": "auto"}}, **more}
-
-
-def tiny_config():
-    return transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=2,
-                                   resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2)
-
-
-def data(count):
-    rows = [(torch.arange(16) + start) % 4 + 5 for start in range(count)]  # four tokens that follow each other
-    return [{"input_ids": row, "labels": row, "attention_mask": torch.ones_like(row)} for row in rows]
-
-
-def arguments(folder, deepspeed):
-    from accelerate import PartialState
-    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"  # several CPU ranks need a state that names the backend
-    PartialState(backend="gloo")
-    return transformers.TrainingArguments(
-        output_dir=folder, deepspeed=deepspeed, per_device_train_batch_size=2, gradient_accumulation_steps=2,
-        max_steps=4, learning_rate=1e-2, logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True,
-        accelerator_config={"use_configured_state": True}, max_grad_norm=1.0, seed=5)
+from hugging_face import VOCABULARY, arguments, config_of, data, tiny_config  # noqa: E402
 
 
 def train(folder, stage):

@@ -52,6 +52,23 @@ TEST(Plan, FrozenParametersFormUnitsOfTheirOwn) {
   EXPECT_EQ(plan.trainable_elems(), 50);
 }
 
+TEST(Plan, ParametersWhoseGradientsTravelInAnotherDtypeFormUnitsOfTheirOwn) {
+  std::vector<ParamSpec> params = {param("linear", 100), param("norm", 50),
+                                   param("linear.bias", 5)};
+  params[0].travel = DType::bf16;
+  params[2].travel = DType::bf16;
+  const Plan plan = make_plan(params, {{.name = "block", .params = {0, 1, 2}}}, options(2));
+  ASSERT_EQ(plan.units.size(), 3U);
+  EXPECT_TRUE(plan.units[0].resident);
+  EXPECT_EQ(plan.units[0].travel, DType::bf16);
+  EXPECT_FALSE(plan.units[1].travel.has_value());
+  EXPECT_THAT(plan.units[1].params, ElementsAre(1));
+  EXPECT_THAT(plan.units[2].params, ElementsAre(0));
+  EXPECT_THAT(plan.boundary_units[0], ElementsAre(1, 2));
+  params[0].travel.reset();
+  EXPECT_NE(fingerprint(plan), fingerprint(make_plan(params, {}, options(2))));
+}
+
 TEST(Plan, ResidentParametersStopAtTheTotal) {
   PlanOptions limited = options(1);
   limited.persistence_total_elems = 12;

@@ -184,6 +184,14 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         return {g: [core.local_gradient(view.names.index(name)) for name in names]
                 for g, names in enumerate(self._engine.group_names)}
 
+    def _get_norm_groups(self):
+        """The norm of each group's gradient, between backward and step. Collective."""
+        norms = [sum((part.double().square().sum() for part in parts), torch.zeros((), dtype=torch.float64))
+                 for parts in self.averaged_gradients.values()]
+        total = torch.stack(norms)
+        torch.distributed.all_reduce(total, group=self._engine.data_parallel_group)
+        return list(total.sqrt().float())
+
     def get_fp32_grad_partitions(self):
         return {g: dict(enumerate(parts)) for g, parts in self.averaged_gradients.items()}
 
@@ -193,6 +201,30 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         return [[params[name] for name in names] for names in self._engine.group_names]
 
     fp16_groups = bit16_groups
+    nccl_start_alignment_factor = 2  # elements; slots are aligned to 64 bytes at least
+
+    @property
+    def parallel_partitioned_bit16_groups(self):
+        """Copies of the parameters, for each group one piece per rank."""
+        ranks = self._engine.dp_world_size
+        return [[piece.clone() for piece in torch.nn.functional.pad(flat, (0, -flat.numel() % (2 * ranks))).chunk(ranks)]
+                for flat in self.bit16_groups_flat]
+
+    @property
+    def accumulated_grads_in_cpu(self):
+        """Gradients that wait in host memory for a later backward: sums are kept sharded, never here."""
+        return {}
+
+    @property
+    def grad_partitions_flat_buffer(self):
+        """Between backward and step: this rank's part of all gradients, one flat copy."""
+        parts = [part.flatten() for parts in self.averaged_gradients.values() for part in parts]
+        return torch.cat(parts) if parts else torch.empty(0)
+
+    def _set_fp32_optimizer_param_groups(self):
+        """The client's optimizer holds the fp32 pieces at all times: nothing has to be put in."""
+
+    _clear_fp32_optimizer_param_groups = _set_fp32_optimizer_param_groups
 
     @property
     def bit16_groups_flat(self):

@@ -13,6 +13,7 @@ from deepspeed.runtime import optimizer_choice
 from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
 from deepspeed.runtime.engine_settings import EngineSettings
 from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
+from deepspeed.utils.timer import ThroughputTimer
 
 MEMORY_OPT_ALLREDUCE_SIZE = 500000000
 
@@ -39,12 +40,14 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         parameters = self._parameters_of(model, model_parameters)
         base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
         self.group_names = self._group_names(model, base)
-        capstan.Engine.__init__(self, model, self._core_config(), optimizer=base,
-                                group=self.data_parallel_group, device=self.device)
+        capstan.Engine.__init__(self, model, self._core_config(), optimizer=base, group=self.data_parallel_group,
+                                device=self.device, travel=self._travel(model))
         self.basic_optimizer = base
         self.optimizer = optimizer_choice.wrap_optimizer(self, base)
         self.lr_scheduler = optimizer_choice.choose_scheduler(self, lr_scheduler, base)
         self.training_dataloader = self.deepspeed_io(training_data, collate_fn=collate_fn) if training_data else None
+        self.tput_timer = ThroughputTimer(self._config, batch_size=self.train_batch_size(),
+                                          steps_per_output=self.steps_per_print())
         self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
         self._backwards = 0  # since the last step
         self._grad_norm = None
@@ -108,6 +111,13 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return [[names[id(p)] for p in group["params"] if id(p) in names and p.requires_grad]
                 for group in optimizer.param_groups]
 
+    def _travel(self, model):
+        if not self.torch_autocast_enabled():
+            return None
+        from deepspeed.runtime.torch_autocast import mark_comm_dtypes
+        return mark_comm_dtypes(model, self.torch_autocast_dtype(),
+                                self._config.torch_autocast_lower_precision_safe_modules)
+
     def _core_config(self):
         """The configuration without what the client's objects replace."""
         config = dict(self.config)
@@ -158,6 +168,8 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         if self.fp16_enabled() and torch.is_grad_enabled():
             # A plain backward of this output needs scale(); one of module(...) is taken as it is.
             self.core.expect_backward(False, False)
+        if self.training:
+            self.tput_timer.start()
         if not self.torch_autocast_enabled():
             return super().forward(*args, **kwargs)
         with torch.autocast(device_type=self.device.type, dtype=self.torch_autocast_dtype()):
@@ -224,6 +236,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self.core_step(boundary)
         if boundary:
             self._after_step(lr_kwargs)
+        self.tput_timer.stop(global_step=boundary)
         self.micro_steps += 1
 
     def core_step(self, boundary):

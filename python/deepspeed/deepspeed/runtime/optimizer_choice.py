@@ -73,6 +73,10 @@ def choose_optimizer(engine, client, model_parameters):
                 "optimizer in your ds-config (https://www.deepspeed.ai/docs/config-json/#optimizer-parameters). If "
                 "you really want to use a custom optimizer w. ZeRO-Offload and understand the performance impacts you "
                 "can also set <\"zero_force_ds_cpu_optimizer\": false> in your configuration file.")
+        if offloaded and engine.bf16_optimizer_states():
+            assert not getattr(optimizer, "fp32_optimizer_states", False), (
+                "bf16_optimizer_states with an offloaded optimizer needs DeepSpeedCPUAdam(..., "
+                "fp32_optimizer_states=False): this one keeps its moments in fp32")
     elif callable(client):
         optimizer = client(model_parameters)
     elif engine.optimizer_name() is not None:

@@ -90,3 +90,53 @@ class NoopTimer:
 
     def log(self, *args, **kwargs):
         pass
+
+
+class ThroughputTimer:
+    """Samples per second over whole steps, the first `start_step` left out: they warm up."""
+
+    def __init__(self, config, batch_size, start_step=2, steps_per_output=None, monitor_memory=False, logging_fn=None):
+        from deepspeed.utils.logging import logger
+        self.config, self.batch_size, self.start_step = config, max(1, batch_size or 1), start_step
+        self.steps_per_output, self.monitor_memory = steps_per_output, monitor_memory
+        self.logging = logging_fn or logger.info
+        self.started = self.initialized = False
+        self.start_time = self.end_time = 0
+        self.epoch_count = self.micro_step_count = self.global_step_count = 0
+        self.step_elapsed_time = self.total_elapsed_time = 0
+
+    def update_epoch_count(self):
+        self.epoch_count += 1
+        self.micro_step_count = 0
+
+    def _warm(self):
+        return self.global_step_count >= self.start_step
+
+    def start(self):
+        self.initialized = self.started = True
+        if self._warm():
+            self.start_time = time.time()
+
+    def stop(self, global_step=False, report_speed=True):
+        """Ends a micro-batch, and with global_step a step."""
+        if not self.started:
+            return
+        self.started = False
+        if self._warm() and self.start_time > 0:
+            self.end_time = time.time()
+            self.step_elapsed_time += self.end_time - self.start_time
+            self.total_elapsed_time += self.end_time - self.start_time
+        self.micro_step_count += 1
+        if not global_step:
+            return
+        self.global_step_count += 1
+        every = self.steps_per_output
+        if report_speed and self.total_elapsed_time > 0 and every and self.global_step_count % every == 0:
+            self.logging(f"step={self.global_step_count}, samples/s={self.avg_samples_per_sec():.2f} on average, "
+                         f"{self.batch_size / self.step_elapsed_time:.2f} in this step")
+        self.step_elapsed_time = 0
+
+    def avg_samples_per_sec(self):
+        if self.global_step_count <= self.start_step or self.total_elapsed_time == 0:
+            return float("-inf")
+        return self.batch_size * (self.global_step_count - self.start_step) / self.total_elapsed_time

@@ -1,11 +1,19 @@
 #!/usr/bin/env python
-"""Whole fp32 weights from a sharded checkpoint."""
+"""Whole fp32 weights from a sharded checkpoint, as a script and as functions. Tensors are read one at a time."""
 
+import argparse
 import glob
+import json
 import os
 import re
+from collections import OrderedDict
+from collections.abc import Mapping
 
-from deepspeed.later import later_function
+import torch
+
+from capstan import _C
+
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 def _numbers(text):
@@ -27,7 +35,112 @@ def get_model_state_files(checkpoint_dir):
     return get_checkpoint_files(checkpoint_dir, "*_model_states.pt")
 
 
-get_fp32_state_dict_from_zero_checkpoint = later_function("get_fp32_state_dict_from_zero_checkpoint")
-load_state_dict_from_zero_checkpoint = later_function("load_state_dict_from_zero_checkpoint")
-convert_zero_checkpoint_to_fp32_state_dict = later_function("convert_zero_checkpoint_to_fp32_state_dict")
-main = later_function("zero_to_fp32")
+class _Weights(Mapping):
+    """name -> tensor, read when it is asked for; tied names give one tensor each time."""
+
+    def __init__(self, checkpoint_dir, tag, exclude_frozen_parameters):
+        self._stored = _C.StoredCheckpoint(str(checkpoint_dir), "" if tag is None else str(tag))
+        masters, left_out = set(self._stored.names("master")), set()
+        if exclude_frozen_parameters:
+            left_out = set(self._stored.frozen)
+        self._column = {name: "master" if name in masters else "model"
+                        for name in self._stored.names("model") if name not in left_out}
+        self.aliases = {name: owner for name, owner in self._stored.aliases.items() if owner in self._column}
+
+    def __getitem__(self, name):
+        owner = self.aliases.get(name, name)
+        value = self._stored.read(self._column[owner], owner)
+        return value.float() if value.is_floating_point() else value
+
+    def __iter__(self):
+        yield from self._column
+        yield from self.aliases
+
+    def __len__(self):
+        return len(self._column) + len(self.aliases)
+
+
+def get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, tag=None, exclude_frozen_parameters=False,
+                                             lazy_mode=False):
+    """All weights of a checkpoint in fp32. With lazy_mode a mapping that reads a tensor when it is asked for."""
+    weights = _Weights(checkpoint_dir, tag, exclude_frozen_parameters)
+    if lazy_mode:
+        return weights
+    state = OrderedDict((name, weights[name]) for name in weights if name not in weights.aliases)
+    state.update((name, state[owner]) for name, owner in weights.aliases.items())
+    return state
+
+
+def load_state_dict_from_zero_checkpoint(model, checkpoint_dir, tag=None):
+    """`model`, on the CPU, with the weights of a checkpoint."""
+    model = model.cpu()
+    model.load_state_dict(get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, tag), strict=False)
+    return model
+
+
+def _bytes(size):
+    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", str(size))
+    if match is None or match[2].upper() not in _UNITS:
+        raise ValueError(f"max_shard_size {size!r} is not a size like 5GB")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def _shards(weights, limit):
+    """Names of each file, cut where the next tensor would make it larger than `limit`."""
+    files, used = [[]], 0
+    for name in weights:
+        size = weights[name].nbytes
+        if files[-1] and used + size > limit:
+            files.append([])
+            used = 0
+        files[-1].append(name)
+        used += size
+    return files
+
+
+def _save(tensors, path, safe_serialization):
+    if safe_serialization:
+        from safetensors.torch import save_file
+        save_file({name: value.clone() for name, value in tensors.items()}, path, metadata={"format": "pt"})
+    else:
+        torch.save(tensors, path)
+
+
+def convert_zero_checkpoint_to_fp32_state_dict(checkpoint_dir, output_dir, max_shard_size="5GB",
+                                               safe_serialization=False, tag=None, exclude_frozen_parameters=False):
+    """Writes the weights as pytorch_model.bin or model.safetensors, in several files where they are larger."""
+    weights = _Weights(checkpoint_dir, tag, exclude_frozen_parameters)
+    os.makedirs(output_dir, exist_ok=True)
+    stem, ending = ("model", ".safetensors") if safe_serialization else ("pytorch_model", ".bin")
+    files = [list(weights)] if max_shard_size is None else _shards(weights, _bytes(max_shard_size))
+    where, total = {}, 0
+    for number, names in enumerate(files, 1):
+        file = f"{stem}{ending}" if len(files) == 1 else f"{stem}-{number:05d}-of-{len(files):05d}{ending}"
+        tensors = OrderedDict((name, weights[name]) for name in names)
+        _save(tensors, os.path.join(output_dir, file), safe_serialization)
+        where.update((name, file) for name in names)
+        total += sum(value.nbytes for value in tensors.values())
+    if len(files) > 1:
+        with open(os.path.join(output_dir, f"{stem}{ending}.index.json"), "w") as index:
+            json.dump({"metadata": {"total_size": total}, "weight_map": where}, index, indent=2)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkpoint_dir", help="the folder that holds the checkpoints, e.g. path/checkpoint-12")
+    parser.add_argument("output_dir", help="where the weights go")
+    parser.add_argument("--max_shard_size", default="5GB", help="largest size of one file")
+    parser.add_argument("--safe_serialization", action="store_true", help="write safetensors files")
+    parser.add_argument("-t", "--tag", default=None, help="which checkpoint, e.g. global_step1; default: the newest")
+    parser.add_argument("--exclude_frozen_parameters", action="store_true", help="leave frozen parameters out")
+    parser.add_argument("-d", "--debug", action="store_true", help="list the weights")
+    args = parser.parse_args()
+    convert_zero_checkpoint_to_fp32_state_dict(args.checkpoint_dir, args.output_dir, args.max_shard_size,
+                                               args.safe_serialization, args.tag, args.exclude_frozen_parameters)
+    if args.debug:
+        for name, value in _Weights(args.checkpoint_dir, args.tag, args.exclude_frozen_parameters).items():
+            print(name, tuple(value.shape))
+
+
+if __name__ == "__main__":
+    main()

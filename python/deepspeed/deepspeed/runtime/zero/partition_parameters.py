@@ -15,6 +15,7 @@ from deepspeed.runtime.zero.linear import zero3_linear_wrap  # noqa: F401
 CUDAQuantizer = later_class("deepspeed.runtime.zero.CUDAQuantizer")
 
 
+_orig_torch_empty = torch.empty
 partitioned_param_data_shape = [0]  # of a sharded parameter between its uses
 
 
@@ -170,6 +171,11 @@ def _param_methods():
         for param in param_list or [self]:
             handle_of(param).pin()
 
+    def all_gather_coalesced(self, params, *unused, **more):
+        """Whole until partition(); the gather is over when this returns, as its handle's wait() finds."""
+        all_gather(self, list(params))
+        return MultipleAllGatherHandles([])
+
     def partition(self, param_list=None, has_been_updated=False, **unused):
         for param in param_list or [self]:
             if has_been_updated:
@@ -183,7 +189,7 @@ def _param_methods():
         return {"id": self.ds_id, "status": self.ds_status.name, "numel": self.numel(), "ds_numel": self.ds_numel,
                 "shape": tuple(self.shape), "ds_shape": tuple(self.ds_shape), "requires_grad": self.requires_grad}
 
-    for function in (all_gather, partition, partition_numel, ds_summary):
+    for function in (all_gather, all_gather_coalesced, partition, partition_numel, ds_summary):
         setattr(ShardedParameter, function.__name__, function)
     ShardedParameter.aligned_size = lambda self: self.partition_numel() * dist.get_world_size()
     ShardedParameter.padding_size = lambda self: self.aligned_size() - self.ds_numel

@@ -1,0 +1,61 @@
+#include <memory>
+#include <optional>
+
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/reader.h"
+#include "capstan/engine/stored_tensors.h"
+#include "capstan/python/bind.h"
+
+namespace capstan::python {
+namespace py = pybind11;
+namespace {
+
+using checkpoint::Reader;
+
+std::filesystem::path checkpoint_in(const std::filesystem::path& folder, const std::string& tag) {
+  if (!tag.empty()) return folder / tag;
+  if (std::filesystem::exists(folder / checkpoint::kIndexFile)) return folder;
+  const std::optional<checkpoint::Found> newest = checkpoint::newest_complete(folder);
+  if (newest.has_value()) return newest->folder;
+  throw ConfigError({.what = "there is no complete checkpoint here",
+                     .where = folder.string(),
+                     .fix = "give the folder that save_checkpoint() was given; one that DeepSpeed "
+                            "wrote is read after `capstan checkpoint convert`"});
+}
+
+std::vector<std::string> names_of(const Reader& reader, const std::string& column) {
+  std::vector<std::string> names;
+  const checkpoint::Column* const found = reader.index().find(column);
+  if (found == nullptr) return names;
+  for (const checkpoint::IndexTensor& tensor : found->tensors) names.push_back(tensor.spec.name);
+  return names;
+}
+
+}  // namespace
+
+void bind_stored(py::module_& module) {
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  py::class_<Reader>(module, "StoredCheckpoint",
+                     "A checkpoint on disk, read tensor by tensor; every byte is checked.")
+      .def(py::init([](const std::string& folder, const std::string& tag) {
+             return std::make_unique<Reader>(checkpoint_in(folder, tag));
+           }),
+           py::arg("folder"), py::arg("tag") = "", released)
+      .def_property_readonly("folder", [](const Reader& self) { return self.folder().string(); })
+      .def_property_readonly("aliases",
+                             [](const Reader& self) { return self.index().state.aliases; })
+      .def_property_readonly("frozen", [](const Reader& self) { return self.index().state.frozen; })
+      .def("names", &names_of, py::arg("column"))
+      .def(
+          "read",
+          [](Reader& self, const std::string& column, const std::string& name) {
+            return engine::read_tensor(self, self.index().tensor(column, name));
+          },
+          py::arg("column"), py::arg("name"), released);
+}
+
+}  // namespace capstan::python

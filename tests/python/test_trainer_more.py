@@ -1,0 +1,105 @@
+"""The Hugging Face Trainer: resume, prediction with generation, conflicts of its arguments with the configuration."""
+
+import pytest
+import ranks
+import torch
+import torch.distributed as dist
+
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+pytest.importorskip("accelerate", reason="needs the package accelerate")
+
+import hugging_face as base  # noqa: E402
+
+
+def losses_of(folder, stage, part):
+    """Of all four steps, of the first two, which are saved, or of all with the last two from that checkpoint."""
+    args = base.arguments(folder, base.config_of(stage))
+    if part == "first":
+        args.save_strategy, args.save_steps, args.max_steps = "steps", 2, 2
+    torch.manual_seed(0)
+    trainer = transformers.Trainer(model=transformers.GPT2LMHeadModel(base.tiny_config()), args=args,
+                                   train_dataset=base.data(32))
+    trainer.train(resume_from_checkpoint=f"{folder}/checkpoint-2" if part == "second" else None)
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_resumed_run_gives_the_losses_of_an_uninterrupted_one(tmp_path, stage):
+    whole, _, second = (ranks.run(2, losses_of, str(tmp_path), stage, part)[0] for part in ("whole", "first", "second"))
+    assert second == pytest.approx(whole, abs=1e-6) and len(second) == 4
+
+
+def tiny_seq2seq():
+    torch.manual_seed(0)
+    return transformers.BartForConditionalGeneration(transformers.BartConfig(
+        vocab_size=32, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=32, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, forced_eos_token_id=2))
+
+
+def predict(folder, stage):
+    from accelerate import PartialState
+    base.arguments(folder, None)
+    PartialState(backend="gloo")
+    rows = torch.randint(3, 31, (8, 6), generator=torch.Generator().manual_seed(0))
+    data = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": row + 1} for row in rows]
+    args = transformers.Seq2SeqTrainingArguments(
+        output_dir=folder, deepspeed=base.config_of(stage), per_device_train_batch_size=2,
+        per_device_eval_batch_size=2, max_steps=2, save_strategy="no", report_to=[], disable_tqdm=True,
+        predict_with_generate=True, generation_max_length=10, generation_num_beams=2,
+        accelerator_config={"use_configured_state": True})
+    trainer = transformers.Seq2SeqTrainer(model=tiny_seq2seq(), args=args, train_dataset=data, eval_dataset=data)
+    trainer.train()
+    result = trainer.predict(data)
+    return result.predictions.tolist(), result.metrics["test_loss"]
+
+
+def test_prediction_with_generation_is_the_same_at_stages_2_and_3(tmp_path):
+    second, third = (ranks.run(2, predict, str(tmp_path), stage)[0] for stage in (2, 3))
+    assert second[0] == third[0]
+    assert second[1] == pytest.approx(third[1], abs=1e-5)
+
+
+def conflicts(folder):
+    config = base.config_of(3, train_micro_batch_size_per_gpu=7, gradient_clipping=0.3)
+    config["gradient_accumulation_steps"] = 5
+    config["optimizer"]["params"]["lr"] = 0.5
+    args = base.arguments(folder, config)
+    trainer = transformers.Trainer(model=transformers.GPT2LMHeadModel(base.tiny_config()), args=args,
+                                   train_dataset=base.data(8))
+    try:
+        trainer.train()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_conflicts_with_the_arguments_come_all_at_once_with_both_sides(tmp_path):
+    text = ranks.run(1, conflicts, str(tmp_path))[0]
+    for ours, theirs in (("train_micro_batch_size_per_gpu=7", "per_device_train_batch_size=2"),
+                         ("gradient_accumulation_steps=5", "gradient_accumulation_steps=2"),
+                         ("gradient_clipping=0.3", "max_grad_norm=1.0"), ("optimizer.params.lr=0.5", "learning_rate=0.01")):
+        assert ours in text and theirs in text, text
+
+
+def generate_once_gathered():
+    """No synchronised loop: everything is whole while the ranks generate what they like."""
+    import deepspeed
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(base.tiny_config())
+    config = {"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+              "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
+    engine = deepspeed.initialize(model=model, config=config)[0]
+    length = 3 + 5 * dist.get_rank()
+    with torch.no_grad(), deepspeed.zero.unwrap_model_for_generation(engine) as unwrapped:
+        tokens = unwrapped.module.generate(torch.tensor([[5, 6]]), max_new_tokens=length, do_sample=False,
+                                           eos_token_id=None, pad_token_id=0)
+    rows = torch.arange(8)[None]
+    engine.backward(engine(rows, labels=rows).loss)  # and training goes on
+    engine.step()
+    return tokens[0].tolist()
+
+
+def test_ranks_generate_different_lengths_from_a_model_gathered_once():
+    first, second = ranks.run(2, generate_once_gathered)
+    assert (len(first), len(second)) == (5, 10) and second[:5] == first
