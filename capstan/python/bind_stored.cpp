@@ -5,6 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "capstan/base/error.h"
+#include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/reader.h"
 #include "capstan/engine/stored_tensors.h"
@@ -17,14 +18,16 @@ namespace {
 using checkpoint::Reader;
 
 std::filesystem::path checkpoint_in(const std::filesystem::path& folder, const std::string& tag) {
+  if (const auto theirs = checkpoint::find_deepspeed(folder, tag); theirs.has_value()) {
+    return *theirs;
+  }
   if (!tag.empty()) return folder / tag;
   if (std::filesystem::exists(folder / checkpoint::kIndexFile)) return folder;
   const std::optional<checkpoint::Found> newest = checkpoint::newest_complete(folder);
   if (newest.has_value()) return newest->folder;
   throw ConfigError({.what = "there is no complete checkpoint here",
                      .where = folder.string(),
-                     .fix = "give the folder that save_checkpoint() was given; one that DeepSpeed "
-                            "wrote is read after `capstan checkpoint convert`"});
+                     .fix = "give the folder that save_checkpoint() was given"});
 }
 
 std::vector<std::string> names_of(const Reader& reader, const std::string& column) {
@@ -40,9 +43,9 @@ std::vector<std::string> names_of(const Reader& reader, const std::string& colum
 void bind_stored(py::module_& module) {
   const auto released = py::call_guard<py::gil_scoped_release>();
   py::class_<Reader>(module, "StoredCheckpoint",
-                     "A checkpoint on disk, read tensor by tensor; every byte is checked.")
+                     "A checkpoint on disk, ours or DeepSpeed's, read tensor by tensor.")
       .def(py::init([](const std::string& folder, const std::string& tag) {
-             return std::make_unique<Reader>(checkpoint_in(folder, tag));
+             return std::make_unique<Reader>(checkpoint::open_reader(checkpoint_in(folder, tag)));
            }),
            py::arg("folder"), py::arg("tag") = "", released)
       .def_property_readonly("folder", [](const Reader& self) { return self.folder().string(); })

@@ -163,12 +163,12 @@ def test_other_threads_run_while_a_step_waits_for_a_peer():
     assert ranks.run(2, ticking)[1] > 50
 
 
-def compiled(stage, compiles):
+def compiled(stage, backend):
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16)) for _ in range(2)])
     engine = make(model, stage)
-    if compiles:
-        engine.compile_units(backend="eager")
+    if backend:
+        engine.compile_units(backend=backend)
     losses = []
     for _ in range(3):
         loss = engine(torch.ones(2, 16) + dist.get_rank()).square().mean()
@@ -178,9 +178,10 @@ def compiled(stage, compiles):
     return losses
 
 
-@pytest.mark.parametrize("stage", [1, 2])
-def test_compiled_models_train_alike(stage):
-    assert ranks.run(2, compiled, stage, True) == ranks.run(2, compiled, stage, False)
+@pytest.mark.parametrize("stage, backend", [(0, "eager"), (1, "aot_eager"), (2, "eager"), (3, "eager"), (3, "aot_eager")])
+def test_compiled_models_train_alike(stage, backend):
+    """The whole model below stage 3, each unit at it. The backends trace as the real one does, and keep the arithmetic."""
+    assert ranks.run(2, compiled, stage, backend) == ranks.run(2, compiled, stage, None)
 
 
 def save_and_load(folder, stage, load, kind):

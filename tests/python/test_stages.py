@@ -77,9 +77,8 @@ def train(stage, kind, threshold=0, more=()):
         return losses, {n: p.detach().clone() for n, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["torch", "own"])
-def test_every_stage_gives_the_same_bits_and_those_of_ddp(world, kind):
+@pytest.mark.parametrize("kind, world", [("own", 1), ("torch", 2), ("own", 2), ("own", 3), ("torch", 4)])
+def test_every_stage_gives_the_same_bits_and_those_of_ddp(kind, world):
     expected = ranks.run(world, train_ddp)
     first = None
     for stage in range(4):

@@ -221,11 +221,6 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         parts = [part.flatten() for parts in self.averaged_gradients.values() for part in parts]
         return torch.cat(parts) if parts else torch.empty(0)
 
-    def _set_fp32_optimizer_param_groups(self):
-        """The client's optimizer holds the fp32 pieces at all times: nothing has to be put in."""
-
-    _clear_fp32_optimizer_param_groups = _set_fp32_optimizer_param_groups
-
     @property
     def bit16_groups_flat(self):
         """Copies of the parameters, one flat tensor per group; at stage 3 this rank's parts."""

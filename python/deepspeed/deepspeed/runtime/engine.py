@@ -130,6 +130,8 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         if self._config.gradient_allreduce_op == "sum":  # a sum is never divided
             config.pop("prescale_gradients", None)
             config.pop("gradient_predivide_factor", None)
+        if not (self.bfloat16_enabled() or self.fp16_enabled()) and self._is_all_bf16():
+            config["bf16"] = {"enabled": True}  # a model that comes in bf16 stays in it
         self._mark_leaves(config)
         leaves = [name for name, module in self.module.named_modules() if getattr(module, "_z3_leaf", False)]
         if leaves:
@@ -138,6 +140,10 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
             leaf["names"] = sorted(set(leaf.get("names", [])) | set(leaves))
             config["zero_optimization"] = {**zero, "leaf_module": leaf}
         return config
+
+    def _is_all_bf16(self):
+        dtypes = {param.dtype for param in self.module.parameters()}
+        return dtypes == {torch.bfloat16}
 
     def _mark_leaves(self, config):
         """Modules that the configuration calls leaves are marked as those are that set_z3_leaf_modules() marks."""

@@ -185,15 +185,6 @@ class EngineCheckpoints:
     def _get_ckpt_name(self, checkpoints_path, tag, mp_placeholder=None):
         return os.path.join(checkpoints_path, str(tag), "model.safetensors")
 
-    def _get_optimizer_ckpt_name(self, checkpoints_path, tag, expp_rank=0):
-        return os.path.join(checkpoints_path, str(tag), "master.safetensors")
-
-    def _get_zero_param_shapes(self):
-        """Of each group: name -> shape of the whole parameter."""
-        params = dict(self.module.named_parameters())
-        return [OrderedDict((name, getattr(params[name], "ds_shape", params[name].shape)) for name in names)
-                for names in self.group_names]
-
     def _schedule_state(self):
         return None if self.lr_scheduler is None else self.lr_scheduler.state_dict()
 

@@ -197,6 +197,7 @@ def _param_methods():
     ShardedParameter.ds_process_group = property(lambda self: dist.group.WORLD)
     ShardedParameter.ds_active_sub_modules = property(lambda self: set())
     ShardedParameter.is_external_param = False
+    ShardedParameter.ds_secondary_tensor = None  # of hierarchical partitioning, which there is none of
 
 
 _param_methods()
