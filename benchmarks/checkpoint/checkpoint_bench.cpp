@@ -111,6 +111,7 @@ void run(const std::filesystem::path& folder, std::int64_t bytes) {
         {.folder = folder, .bytes = bytes, .paths = {}, .rounds = 1});
     const double raw = disk.plain.write_gb_per_s;
     const double rate = static_cast<double>(bytes) / 1e9 / save_seconds(state, request);
+    std::filesystem::remove_all(request.folder);
     std::int64_t copied = 0;
     const double blocked = blocked_seconds(state, request, arena, copied);
     const double copying = copy_seconds(state, arena, copied);
@@ -118,8 +119,8 @@ void run(const std::filesystem::path& folder, std::int64_t bytes) {
         "disk {:.2f} GB/s  save {:.2f} GB/s ({:.0f} %)  background: blocked {:.1f} ms, "
         "copied {} MiB, a copy of that takes {:.1f} ms ({:.2f} x)\n",
         raw, rate, 100 * rate / raw, 1e3 * blocked, copied >> 20, 1e3 * copying, blocked / copying);
+    std::filesystem::remove_all(request.folder);
   }
-  std::filesystem::remove_all(request.folder);
 }
 
 }  // namespace
