@@ -6,6 +6,36 @@ namespace capstan::config {
 
 namespace {
 
+std::vector<Key> offload_keys() {
+  return {
+      choice("late_updates", "null", {"always", "never"})
+          .says("Offloaded optimizer: go on with the next forward and wait for each unit where it "
+                "is used; null: at stage 3 only.")
+          .costs("Hides much of the update. Below stage 3, parameters that are read outside of the "
+                 "model's forward may be old."),
+      choice("early_updates", "never", {"never", "always", "measured"})
+          .says("Offloaded optimizer: update units in backward, when their gradients have come; "
+                "dropped and done again where the step is clipped or skipped. measured: both ways "
+                "are tried, and the faster one is used.")
+          .costs("Hides the update behind backward; host memory: early_updates_bytes."),
+      integer("early_updates_bytes", "8589934592")
+          .at_least(0)
+          .says(
+              "Host memory for early_updates, beside the state; 14 bytes per parameter with AdamW "
+              "and 16-bit parameters.")
+          .costs("More: more units are updated in backward."),
+      integer("device_bytes", "null")
+          .at_least(0)
+          .says("offload_optimizer.ratio auto: what each device may hold, activations among it; "
+                "null: what is free at the start.")
+          .costs("Less: more is offloaded."),
+      integer("activation_bytes", "8589934592")
+          .at_least(0)
+          .says("offload_optimizer.ratio auto: what is left of that for activations.")
+          .costs("More: more is offloaded."),
+  };
+}
+
 Section own_section() {
   const std::vector<std::string> dtypes = {"fp32", "fp16", "bf16"};
   Section section;
@@ -38,31 +68,6 @@ Section own_section() {
       flag("reduce_in_rank_order", true)
           .says("NCCL: sum gradients in rank order, so that every run gives the same bits.")
           .costs("false uses NCCL's own reduction: faster on many GPUs, not reproducible."),
-      choice("late_updates", "null", {"always", "never"})
-          .says("Offloaded optimizer: go on with the next forward and wait for each unit where it "
-                "is used; null: at stage 3 only.")
-          .costs("Hides much of the update. Below stage 3, parameters that are read outside of the "
-                 "model's forward may be old."),
-      choice("early_updates", "never", {"never", "always", "measured"})
-          .says("Offloaded optimizer: update units in backward, when their gradients have come; "
-                "dropped and done again where the step is clipped or skipped. measured: both ways "
-                "are tried, and the faster one is used.")
-          .costs("Hides the update behind backward; host memory: early_updates_bytes."),
-      integer("early_updates_bytes", "8589934592")
-          .at_least(0)
-          .says(
-              "Host memory for early_updates, beside the state; 14 bytes per parameter with AdamW "
-              "and 16-bit parameters.")
-          .costs("More: more units are updated in backward."),
-      integer("device_bytes", "null")
-          .at_least(0)
-          .says("offload_optimizer.ratio auto: what each device may hold, activations among it; "
-                "null: what is free at the start.")
-          .costs("Less: more is offloaded."),
-      integer("activation_bytes", "8589934592")
-          .at_least(0)
-          .says("offload_optimizer.ratio auto: what is left of that for activations.")
-          .costs("More: more is offloaded."),
       flag("recompute", false)
           .says("Compute activations of every block again in backward (models of capstan train).")
           .costs("Far less memory for activations, about a third more compute."),
@@ -71,6 +76,8 @@ Section own_section() {
           .costs("Larger units: fewer, larger messages, more whole at a time."),
       integer("seed", "1234").at_least(0).says("Seed of the shuffle of samples.").costs("Nothing."),
   };
+  const std::vector<Key> offload = offload_keys();
+  section.keys.insert(section.keys.end(), offload.begin(), offload.end());
   return section;
 }
 

@@ -157,7 +157,7 @@ class EngineState {
   };
   store::Ledger snapshot_ledger_;
   std::unique_ptr<store::Pool> snapshot_memory_;  // kept from save to save
-  std::optional<Saving> saving_;                  // last: reads what stands above
+  std::unique_ptr<Saving> saving_;                // last: reads what stands above
 };
 
 }  // namespace capstan::engine

@@ -253,7 +253,7 @@ Saved EngineState::save(const std::filesystem::path& folder, const SaveOptions& 
   });
   const Saved saved{tag, folder / tag, plan.bytes()};
   if (how.asynchronous || options.checkpoint.asynchronous) {
-    saving_.emplace(Saving{.saved = saved, .began = began});
+    saving_ = std::make_unique<Saving>(Saving{.saved = saved, .began = began});
     save_in_background(std::move(request), std::move(plan), std::move(contents.pieces));
     saving_->blocked = std::chrono::steady_clock::now() - began;
   } else {
@@ -318,12 +318,12 @@ void EngineState::finish_saves() {
 }
 
 void EngineState::tell_saved() {
-  const Saving saving = *std::exchange(saving_, std::nullopt);
-  const std::chrono::duration<double> blocked = saving.blocked + saving.save->stats().blocked;
+  const std::unique_ptr<Saving> saving = std::move(saving_);
+  const std::chrono::duration<double> blocked = saving->blocked + saving->save->stats().blocked;
   log_->say(LogLevel::info,
             fmt::format("saved {} ({} in {:.2f} s, of which training stood still for {:.3f} s)",
-                        saving.saved.folder.string(), format_bytes(saving.saved.bytes),
-                        seconds_since(saving.began), blocked.count()));
+                        saving->saved.folder.string(), format_bytes(saving->saved.bytes),
+                        seconds_since(saving->began), blocked.count()));
 }
 
 // What a run that ends in order has not waited for is still finished; only errors cannot be thrown.
@@ -335,7 +335,7 @@ void EngineState::end_save() noexcept {
       tell_saved();
     }
   } catch (const std::exception& error) {
-    log_->say(LogLevel::error, fmt::format("nothing was saved: {}", error.what()));
+    log_->say(LogLevel::error, std::string("nothing was saved: ") + error.what());
   }
   saving_.reset();
 }
