@@ -5,20 +5,21 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "capstan/base/guard.h"
 #include "capstan/checkpoint/background_save.h"
 #include "capstan/checkpoint/part.h"
 #include "capstan/io/throughput.h"
 
+namespace capstan::checkpoint {
 namespace {
 
-using namespace capstan::checkpoint;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 5;
@@ -123,15 +124,18 @@ void run(const std::filesystem::path& folder, std::int64_t bytes) {
   }
 }
 
+int run_all(int argc, char** argv) {
+  const std::int64_t mib = argc > 2 ? std::strtoll(argv[2], nullptr, 10) : 512;
+  run(argc > 1 ? argv[1] : ".", mib << 20);
+  return 0;
+}
+
+void report(const std::string& text) { fmt::print(stderr, "checkpoint_bench: {}\n", text); }
+
 }  // namespace
+}  // namespace capstan::checkpoint
 
 int main(int argc, char** argv) {
-  try {
-    const std::int64_t mib = argc > 2 ? std::strtoll(argv[2], nullptr, 10) : 512;
-    run(argc > 1 ? argv[1] : ".", mib << 20);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 2;
-  }
-  return 0;
+  using capstan::checkpoint::report;
+  return capstan::run_guarded<report>(capstan::checkpoint::run_all, argc, argv);
 }

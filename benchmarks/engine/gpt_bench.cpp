@@ -28,9 +28,8 @@
 #include "capstan/models/attention_choice.h"
 #include "capstan/models/gpt.h"
 
+namespace capstan {
 namespace {
-
-using namespace capstan;
 using Clock = std::chrono::steady_clock;
 namespace profiler = torch::profiler::impl;
 
@@ -222,5 +221,8 @@ int run(int argc, char** argv) {
 void report(const std::string& text) { fmt::print(stderr, "gpt_bench: {}\n", text); }
 
 }  // namespace
+}  // namespace capstan
 
-int main(int argc, char** argv) { return run_guarded<report>(run, argc, argv); }
+int main(int argc, char** argv) {
+  return capstan::run_guarded<capstan::report>(capstan::run, argc, argv);
+}

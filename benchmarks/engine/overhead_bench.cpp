@@ -19,9 +19,8 @@
 #include "capstan/engine/engine.h"
 #include "capstan/nn/unit.h"
 
+namespace capstan {
 namespace {
-
-using namespace capstan;
 
 constexpr int kUnits = 48;
 constexpr int kParamsPerUnit = 12;  // as many as a block of GPT-2 has
@@ -134,5 +133,8 @@ int run(int argc, char** argv) {
 void report(const std::string& text) { fmt::print(stderr, "overhead_bench: {}\n", text); }
 
 }  // namespace
+}  // namespace capstan
 
-int main(int argc, char** argv) { return run_guarded<report>(run, argc, argv); }
+int main(int argc, char** argv) {
+  return capstan::run_guarded<capstan::report>(capstan::run, argc, argv);
+}

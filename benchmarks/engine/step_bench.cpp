@@ -17,9 +17,8 @@
 #include "capstan/engine/engine.h"
 #include "capstan/models/gpt.h"
 
+namespace capstan {
 namespace {
-
-using namespace capstan;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kStepsPerRound = 4;
@@ -96,5 +95,8 @@ int run(int argc, char** argv) {
 void report(const std::string& text) { fmt::print(stderr, "step_bench: {}\n", text); }
 
 }  // namespace
+}  // namespace capstan
 
-int main(int argc, char** argv) { return run_guarded<report>(run, argc, argv); }
+int main(int argc, char** argv) {
+  return capstan::run_guarded<capstan::report>(capstan::run, argc, argv);
+}

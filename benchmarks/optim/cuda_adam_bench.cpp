@@ -15,9 +15,8 @@
 #include "capstan/base/guard.h"
 #include "capstan/optim/cuda/update.h"
 
+namespace capstan {
 namespace {
-
-using namespace capstan;
 
 constexpr double kBytesPerElem = 2 + 8 + 8 + 8 + 2;  // gradient, master and moments, copy
 constexpr c10::DeviceType kGpu = c10::kCUDA;
@@ -39,8 +38,8 @@ int run(int argc, char** argv) {
     fmt::print("cuda_adam_bench: no GPU here, nothing measured\n");
     return 0;
   }
-  const std::int64_t elems = (argc > 1 ? std::atol(argv[1]) : 400) * 1'000'000;
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 20;
+  const std::int64_t elems = (argc > 1 ? std::strtol(argv[1], nullptr, 10) : 400) * 1'000'000;
+  const int rounds = argc > 2 ? static_cast<int>(std::strtol(argv[2], nullptr, 10)) : 20;
   const auto on_gpu = [](at::ScalarType dtype) { return at::TensorOptions(dtype).device(kGpu); };
   const auto random = [&](at::ScalarType dtype) {
     return at::randn({elems}, on_gpu(at::kFloat)).mul_(0.01).to(dtype);
@@ -93,5 +92,8 @@ int run(int argc, char** argv) {
 void report(const std::string& text) { fmt::print(stderr, "cuda_adam_bench: {}\n", text); }
 
 }  // namespace
+}  // namespace capstan
 
-int main(int argc, char** argv) { return run_guarded<report>(run, argc, argv); }
+int main(int argc, char** argv) {
+  return capstan::run_guarded<capstan::report>(capstan::run, argc, argv);
+}

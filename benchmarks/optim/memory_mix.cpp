@@ -10,12 +10,11 @@ namespace {
 constexpr std::int64_t kRowElems = 32;     // one cache line of 16-bit elements
 constexpr std::int64_t kAheadElems = 256;  // prefetch distance; 128 to 384 measure alike
 
-}  // namespace
-
 // With every trick that lets plain copying go faster (prefetch, and a copy written past the
 // caches), compiled for each vector width: the kernel has to come near this, not near a slow loop.
-__attribute__((target_clones("avx512f", "avx2", "default"))) void run_memory_mix(
-    const MixArrays& arrays, std::int64_t begin, std::int64_t end) {
+__attribute__((target_clones("avx512f", "avx2", "default"))) void mix(const MixArrays& arrays,
+                                                                      std::int64_t begin,
+                                                                      std::int64_t end) {
   const std::uint16_t* __restrict grad = arrays.grad;
   float* __restrict master = arrays.master;
   float* __restrict first = arrays.first;
@@ -41,6 +40,12 @@ __attribute__((target_clones("avx512f", "avx2", "default"))) void run_memory_mix
     for (int k = 0; k < 4; ++k) _mm_stream_si128(to + k, _mm_load_si128(from + k));
   }
   _mm_sfence();
+}
+
+}  // namespace
+
+void run_memory_mix(const MixArrays& arrays, std::int64_t begin, std::int64_t end) {
+  mix(arrays, begin, end);
 }
 
 }  // namespace capstan::optim

@@ -54,9 +54,11 @@ std::vector<Section> checkpoint_sections() {
   section.keys = {
       choice("tag_validation", "Warn", {"Ignore", "Warn", "Fail"})
           .ignoring_case()
-          .says("Ranks that save under different tags: say nothing, warn, or stop."),
+          .says("Ranks that save under different tags: say nothing, warn, or stop.")
+          .costs("A small message between the ranks at each save."),
       flag("load_universal", false)
-          .says("Without a tag, load the one that the file latest_universal names."),
+          .says("Without a tag, load the one that the file latest_universal names.")
+          .costs("Nothing."),
       flag("use_node_local_storage", false)
           .needs(Feature::checkpoint_options)
           .says("Every node writes to its own disk."),
@@ -78,9 +80,16 @@ std::vector<Section> checkpoint_sections() {
           .ignoring_case()
           .says("Kind of writer.")
           .no_effect("there is one"),
-      flag("decoupled", false).says("Write in the background while training goes on."),
-      integer("io_buffer_size", "67108864").at_least(4096).says("Bytes of the buffer."),
-      flag("io_buffer_double", true).says("Fill one part while others are written."),
+      flag("decoupled", false)
+          .says("Write in the background while training goes on.")
+          .costs("Host memory for a copy of what the device holds."),
+      integer("io_buffer_size", "67108864")
+          .at_least(4096)
+          .says("Bytes of the buffer.")
+          .costs("Larger: fewer, larger writes."),
+      flag("io_buffer_double", true)
+          .says("Fill one part while others are written.")
+          .costs("The buffer twice; faster."),
       flag("show_statistics", false)
           .says("Print what was written.")
           .no_effect("the log tells after every save"),

@@ -2,10 +2,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <string>
 
+#include "capstan/base/guard.h"
 #include "tests/checkpoint/kills.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   const int count = argc > 1 ? std::atoi(argv[1]) : 200;
   const std::uint64_t seed =
       argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::random_device{}();
@@ -21,3 +25,11 @@ int main(int argc, char** argv) {
       outcome.kills, outcome.during_a_save);
   return 0;
 }
+
+void report(const std::string& text) {
+  std::fprintf(stderr, "checkpoint_kills: %s\n", text.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return capstan::run_guarded<report>(run, argc, argv); }

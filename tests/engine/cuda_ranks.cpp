@@ -235,6 +235,5 @@ void report(const std::string& text) { fmt::print(stderr, "cuda_ranks: {}\n", te
 }  // namespace capstan::engine
 
 int main(int argc, char** argv) {
-  using namespace capstan;
-  return run_guarded<engine::report>(engine::run, argc, argv);
+  return capstan::run_guarded<capstan::engine::report>(capstan::engine::run, argc, argv);
 }
