@@ -42,7 +42,7 @@ double median(std::vector<double> values) {
 }
 
 int run(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 9;
+  const int rounds = argc > 1 ? std::stoi(argv[1]) : 9;
   at::set_num_threads(1);
   const auto world = comm::make_world(read_rank_env(process_env()));
   models::GptOptions size = models::gpt_by_name("gpt2-mini");
@@ -80,7 +80,8 @@ int run(int argc, char** argv) {
     }
   }
   if (world->group().rank() == 0) {
-    const auto tokens = static_cast<double>(world->group().size() * kSequences * size.context);
+    const auto tokens =
+        static_cast<double>(world->group().size()) * kSequences * static_cast<double>(size.context);
     const double bound = tokens / median(seconds[0]);
     const double ours = tokens / median(seconds[1]);
     fmt::print("plain libtorch loop, no communication {:8.0f} tokens/s\n", bound);

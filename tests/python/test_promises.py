@@ -1,5 +1,6 @@
 """What users of the original run into and must not meet here."""
 
+import ctypes
 import gc
 import threading
 import time
@@ -115,6 +116,7 @@ def test_sharded_construction_gives_the_weights_of_an_ordinary_one():
 
 def dropped():
     def resident():
+        ctypes.CDLL(None).malloc_trim(0)  # the C library keeps what was freed, more or less of it
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * 4096
 
@@ -133,7 +135,7 @@ def dropped():
 
 def test_a_dropped_engine_gives_its_memory_back():
     sizes = ranks.run(1, dropped)[0]
-    assert sizes[-1] - sizes[1] < 16 * 2**20  # one engine holds 16 MiB and more
+    assert sizes[-1] - sizes[1] < 8 * 2**20  # one engine holds 16 MiB and more
 
 
 def ticking():
