@@ -237,15 +237,13 @@ void KernelUpdater::update_early(const shard::ShardedModel& model, int unit,
                                  const shard::EarlyUpdates::GoOn& go_on) {
   const shard::UnitStates& states = model.states(unit);
   const at::Tensor& grads = model.gradient_shard(unit);
-  const std::int64_t elems = states.owned.range.size();
-  const std::int64_t piece = model.settings().host.piece_elems;
   const auto kernel = [&](const Stretch& stretch, const optim::Span& span) {
     optim::update(kind_, hyper_of(stretch), scalars_of(scalars, stretch.group), span, run_);
   };
-  for (std::int64_t begin = 0; begin < elems && go_on(); begin += piece) {
-    const layout::ElemRange range{begin, std::min(elems, begin + piece)};
+  for (const layout::ElemRange& range : pieces_of(model, unit)) {
+    if (!go_on()) return;
     const at::Tensor values =
-        fresh.values.defined() ? fresh.values.narrow(0, begin, range.size()) : at::Tensor();
+        fresh.values.defined() ? fresh.values.narrow(0, range.begin, range.size()) : at::Tensor();
     run_stretches(stretches_[static_cast<std::size_t>(unit)], states, grads,
                   {range, values, &fresh}, kernel);
   }

@@ -51,8 +51,7 @@ class SwapFiles {
   };
   Place place_of(const void* address) const;
 
-  // What was written to the memory is on the disk, and no host
-  // memory holds it. Throws IoError.
+  // What was written to the memory is on the disk, and no host memory holds it. Throws IoError.
   enum class Which { all, taken_since };
   void write_back(Which which = Which::all);
 

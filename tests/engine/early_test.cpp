@@ -164,15 +164,22 @@ TEST(EarlyUpdates, TakeNoMoreMemoryThanTheyMay) {
   });
 }
 
-// What goes wrong on the thread reaches the caller.
-TEST(EarlyUpdates, RethrowWhatWentWrong) {
+class EarlyUpdatesOfOneUnit : public testing::Test {
+ protected:
+  void SetUp() override {
+    states.owned.range = {0, 4};
+    states.master = states.params = at::zeros({4});
+  }
+
   store::Ledger ledger;
-  const auto pool = store::Pool::of_host(ledger, "", /*pinned=*/false);
+  std::unique_ptr<store::Pool> pool = store::Pool::of_host(ledger, "", /*pinned=*/false);
   shard::UnitStates states;
-  states.owned.range = {0, 4};
-  states.master = states.params = at::zeros({4});
-  shard::EarlyUpdates early({true}, *pool, c10::kCPU);
   std::promise<void> called;
+  shard::EarlyUpdates early{{true}, *pool, c10::kCPU};
+};
+
+// What goes wrong on the thread reaches the caller.
+TEST_F(EarlyUpdatesOfOneUnit, RethrowWhatWentWrong) {
   early.open([&](int, shard::FreshStates&, const shard::EarlyUpdates::GoOn&) {
     called.set_value();
     throw ConfigError({.what = "no more", .where = "unit 0", .fix = "none"});
@@ -184,14 +191,7 @@ TEST(EarlyUpdates, RethrowWhatWentWrong) {
 }
 
 // A unit at work is given up where nobody wants it any more.
-TEST(EarlyUpdates, EndBeforeTheirTimeWhenDropped) {
-  store::Ledger ledger;
-  const auto pool = store::Pool::of_host(ledger, "", /*pinned=*/false);
-  shard::UnitStates states;
-  states.owned.range = {0, 4};
-  states.master = states.params = at::zeros({4});
-  shard::EarlyUpdates early({true}, *pool, c10::kCPU);
-  std::promise<void> called;
+TEST_F(EarlyUpdatesOfOneUnit, EndBeforeTheirTimeWhenDropped) {
   early.open([&](int, shard::FreshStates&, const shard::EarlyUpdates::GoOn& go_on) {
     called.set_value();
     while (go_on()) std::this_thread::sleep_for(1ms);

@@ -31,6 +31,18 @@ void store_master(Vec x, const Span& span, std::int64_t at, bool streams) {
   if (span.param.data != nullptr) write(x, span.param, at, streams);
 }
 
+template <typename V, typename Rule>
+Lanes<V> load_lanes(const Span& span, std::int64_t at) {
+  prefetch_after<V>(span.grad, at);
+  prefetch_after<V>(span.master, at);
+  for (int s = 0; s < Rule::kStates; ++s) prefetch_after<V>(span.states[s], at);
+  Lanes<V> x;
+  x.grad = load<V>(span.grad, at);
+  x.master = load<V>(span.master, at);
+  for (int s = 0; s < Rule::kStates; ++s) x.states[s] = load<V>(span.states[s], at);
+  return x;
+}
+
 // Instead of the loop in place: what is read and what is written are different memory.
 template <typename Vec, typename Tail, typename Rule>
 void run_fresh_update(const Rule& rule, const Span& span, Part part) {
@@ -42,13 +54,7 @@ void run_fresh_update(const Rule& rule, const Span& span, Part part) {
   for_each_vector<Vec, Tail>(
       part, [rule, span, streams, streams_param]<typename V>(std::int64_t i) {
         constexpr bool kWhole = V::kWidth == Vec::kWidth;  // the tail's vectors are not aligned
-        prefetch_after<V>(span.grad, i);
-        prefetch_after<V>(span.master, i);
-        for (int s = 0; s < Rule::kStates; ++s) prefetch_after<V>(span.states[s], i);
-        Lanes<V> x;
-        x.grad = load<V>(span.grad, i);
-        x.master = load<V>(span.master, i);
-        for (int s = 0; s < Rule::kStates; ++s) x.states[s] = load<V>(span.states[s], i);
+        Lanes<V> x = load_lanes<V, Rule>(span, i);
         rule(x);
         for (int s = 0; s < Rule::kStates; ++s) {
           write(x.states[s], span.fresh_states[s], i, streams && kWhole);
@@ -67,13 +73,7 @@ void run_update(const Rule& rule_in, const Span& span_in, Part part) {
   const Span span = span_in;
   const bool streams = can_stream<Vec>(span.param, part);
   for_each_vector<Vec, Tail>(part, [rule, span, streams]<typename V>(std::int64_t i) {
-    prefetch_after<V>(span.grad, i);
-    prefetch_after<V>(span.master, i);
-    for (int s = 0; s < Rule::kStates; ++s) prefetch_after<V>(span.states[s], i);
-    Lanes<V> x;
-    x.grad = load<V>(span.grad, i);
-    x.master = load<V>(span.master, i);
-    for (int s = 0; s < Rule::kStates; ++s) x.states[s] = load<V>(span.states[s], i);
+    Lanes<V> x = load_lanes<V, Rule>(span, i);
     rule(x);
     for (int s = 0; s < Rule::kStates; ++s) store(x.states[s], span.states[s], i);
     store_master(x.master, span, i, streams);
