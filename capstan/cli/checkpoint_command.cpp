@@ -74,11 +74,13 @@ void print_checkpoint(const fs::path& folder, bool tensors) {
   fmt::print("{}\n", folder.string());
   fmt::print("  saved {}, number {} in its folder\n", index.saved_at, index.sequence);
   std::vector<std::string> dtypes;
+  dtypes.reserve(state.precision.size());
   for (const auto& [kind, dtype] : state.precision)
     dtypes.push_back(fmt::format("{} {}", kind, dtype));
   fmt::print("  stage {} on {} ranks; {}\n", state.stage, state.world_size,
              fmt::join(dtypes, ", "));
   std::vector<std::string> counters;
+  counters.reserve(state.progress.size());
   for (const auto& [counter, value] : state.progress) {
     counters.push_back(fmt::format("{} {}", counter, value));
   }

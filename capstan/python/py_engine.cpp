@@ -40,6 +40,7 @@ shard::ModelView view_of(const PyModel& model, const shard::Options& options) {
   }
   for (const std::string& text : model.travel) view.travel.push_back(dtype_named(text));
   std::vector<shard::ModuleNode> tree;
+  tree.reserve(model.tree.size());
   for (const auto& [name, class_name, parent, is_list, params] : model.tree) {
     tree.push_back({name, class_name, parent, is_list, params});
   }
@@ -166,6 +167,7 @@ std::vector<std::pair<std::string, bool>> PyEngine::boundaries() const {
 
 std::vector<at::Tensor> PyEngine::begin_forward(int boundary, std::vector<at::Tensor> inputs) {
   std::vector<at::Tensor*> places;
+  places.reserve(inputs.size());
   for (at::Tensor& input : inputs) places.push_back(&input);
   engine_->hooks().begin_forward(boundary, places);
   return inputs;
@@ -173,6 +175,7 @@ std::vector<at::Tensor> PyEngine::begin_forward(int boundary, std::vector<at::Te
 
 void PyEngine::end_forward(std::vector<at::Tensor> outputs) {
   std::vector<at::Tensor*> places;
+  places.reserve(outputs.size());
   for (at::Tensor& output : outputs) places.push_back(&output);
   engine_->hooks().end_forward(places);
 }

@@ -172,12 +172,14 @@ bool raise(const Plan& plan, const std::vector<bool>& may, double most, double& 
 
 std::vector<bool> trainable_units(const Plan& plan) {
   std::vector<bool> may;
+  may.reserve(plan.units.size());
   for (const UnitSpec& unit : plan.units) may.push_back(unit.trainable);
   return may;
 }
 
 std::vector<bool> released_units(const Plan& plan, const Settings& settings) {
   std::vector<bool> may;
+  may.reserve(plan.units.size());
   for (const UnitSpec& unit : plan.units) may.push_back(bytes_of(unit, settings).released);
   return may;
 }

@@ -43,6 +43,7 @@ PyRef from_json(const json::Value& value) {
 
 PyRef size_tuple(const std::vector<std::int64_t>& shape) {
   std::vector<PyRef> dims;
+  dims.reserve(shape.size());
   for (const std::int64_t dim : shape) dims.push_back(py_int(dim));
   return py_object("torch.Size", {py_tuple(std::move(dims))});
 }
@@ -111,6 +112,7 @@ class DeepSpeedExport {
 
   std::vector<ElemSpan> flat(const std::vector<const IndexTensor*>& tensors) const {
     std::vector<ElemSpan> spans;
+    spans.reserve(tensors.size());
     for (const IndexTensor* const tensor : tensors) {
       spans.push_back({tensor, 0, tensor->spec.elems()});
     }
@@ -118,6 +120,7 @@ class DeepSpeedExport {
   }
   std::vector<const IndexTensor*> states(const std::string& name) const {
     std::vector<const IndexTensor*> found;
+    found.reserve(trained_.size());
     for (const IndexTensor* const tensor : trained_) {
       found.push_back(&reader_.index().tensor(kOptimizerPrefix + name, tensor->spec.name));
     }
@@ -259,6 +262,7 @@ class DeepSpeedExport {
 
   PyRef model_states(ArchiveWriter& archive, int rank) const {
     std::vector<PyRef> buffers;
+    buffers.reserve(buffers_.size());
     for (const IndexTensor* const tensor : buffers_) buffers.push_back(py_text(tensor->spec.name));
     Entries shared;
     for (const auto& [alias, owner] : state_.aliases) {
