@@ -68,7 +68,7 @@ PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
   }
   const bool to_peer = held->facts.kind == OpKind::send || held->facts.kind == OpKind::recv;
   if (watch && !to_peer) {
-    held->watched_as = watch->add(held->facts, held->work);
+    held->watched = watch->add(held->facts, *held->work);
   }
   if (held->second) {
     unfinished_chain = held.get();
@@ -129,9 +129,10 @@ void GroupState::wait_for_work(InFlight& op) {
   try {
     // NCCL orders our stream behind the operation. With a timeout it would hold the host up
     // instead, and all that could be enqueued meanwhile; there the watch sees to the timeout.
-    const bool by_stream = op.watched_as > 0 && backend->getBackendName() == "nccl";
+    const bool by_stream = op.watched && backend->getBackendName() == "nccl";
     in_time = by_stream ? op.work->wait() : op.work->wait(options.timeout);
-    if (by_stream && watch) watch->follow(op.watched_as, event_of_stream(op.buffers));
+    if (by_stream) op.watched.follow(event_of_stream(op.buffers));
+    op.watched.release();
   } catch (const std::exception& error) {
     fail(op, reason_of(error));
   }

@@ -25,9 +25,9 @@ struct InFlight {
   std::shared_ptr<GroupState> group;
   OpFacts facts;
   std::int64_t number = 0;
-  std::int64_t watched_as = 0;  // the watch's number; 0: it does not watch this one
   FlightRecorder::Clock::time_point issued;
   WorkPtr work;                     // the part in flight
+  Watch::Ticket watched;            // goes before the work; empty: not watched
   std::vector<at::Tensor> buffers;  // alive until the operation is done
   // A second exchange that depends on the first one's result (all_reduce): given that the first is
   // done, issues it. Runs once, before any later operation is issued, so that the order of
@@ -73,9 +73,9 @@ struct GroupState {
   FlightRecorder recorder;
   std::string failure;  // empty: usable
   bool closed = false;
-  std::vector<std::unique_ptr<InFlight>> dropped;
 
-  std::optional<Watch> watch;  // last: its thread ends before what it uses
+  std::optional<Watch> watch;                      // its thread ends before what it uses
+  std::vector<std::unique_ptr<InFlight>> dropped;  // last: under watch to their end
 };
 
 }  // namespace capstan::comm

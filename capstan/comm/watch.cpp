@@ -28,10 +28,27 @@ Watch::Watch(std::shared_ptr<SideChannel> channel, Place place,
       on_failure_(std::move(on_failure)),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
-std::int64_t Watch::add(const OpFacts& facts, c10::intrusive_ptr<c10d::Work> work) {
+Watch::Ticket& Watch::Ticket::operator=(Ticket&& other) noexcept {
+  if (this != &other) {
+    release();
+    watch_ = std::exchange(other.watch_, nullptr);
+    number_ = other.number_;
+  }
+  return *this;
+}
+
+void Watch::Ticket::release() {
+  if (Watch* const watch = std::exchange(watch_, nullptr)) watch->forget(number_);
+}
+
+void Watch::Ticket::follow(c10::Event done) {
+  if (Watch* const watch = std::exchange(watch_, nullptr)) watch->follow(number_, std::move(done));
+}
+
+Watch::Ticket Watch::add(const OpFacts& facts, c10d::Work& work) {
   const std::lock_guard lock(mutex_);
-  watched_.push_back({++last_number_, facts, std::move(work), std::chrono::steady_clock::now()});
-  return last_number_;
+  watched_.push_back({++last_number_, facts, &work, std::chrono::steady_clock::now()});
+  return {*this, last_number_};
 }
 
 void Watch::follow(std::int64_t number, c10::Event done) {
@@ -40,7 +57,12 @@ void Watch::follow(std::int64_t number, c10::Event done) {
   const auto found = std::ranges::find(watched_, number, &Watched::number);
   if (found == watched_.end()) return;
   found->done = std::move(event);
-  found->work.reset();
+  found->work = nullptr;
+}
+
+void Watch::forget(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(watched_, [number](const Watched& op) { return op.number == number; });
 }
 
 void Watch::run(const std::stop_token& stop) {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Event.h>
@@ -22,6 +23,8 @@
 namespace capstan::comm {
 
 // Owns:    a thread that sleeps but for a look twice a second; costs an operation nothing else.
+//          It never owns a work: to drop the last one drops tensors, perhaps of Python, and for
+//          those this thread would need a lock whose holder may be waiting for us.
 // Threads: any.
 class Watch {
  public:
@@ -35,22 +38,42 @@ class Watch {
   Watch(std::shared_ptr<SideChannel> channel, Place place,
         std::function<void(const std::string&)> on_failure);
 
-  // Collectives in the order of their issue. Gives the number of the operation.
-  std::int64_t add(const OpFacts& facts, c10::intrusive_ptr<c10d::Work> work);
-  // From here on `done` tells when it has ended: a work would hold its tensors until we look.
-  void follow(std::int64_t number, c10::Event done);
+  // An operation under watch, until the ticket goes: the work must live as long.
+  class [[nodiscard]] Ticket {
+   public:
+    Ticket() = default;  // watches nothing
+    Ticket(Watch& watch, std::int64_t number) : watch_(&watch), number_(number) {}
+    Ticket(Ticket&& other) noexcept
+        : watch_(std::exchange(other.watch_, nullptr)), number_(other.number_) {}
+    Ticket& operator=(Ticket&& other) noexcept;
+    ~Ticket() { release(); }
+
+    explicit operator bool() const { return watch_ != nullptr; }
+    void release();
+    // Ends this ticket; `done` tells from here on when the operation has ended.
+    void follow(c10::Event done);
+
+   private:
+    Watch* watch_ = nullptr;
+    std::int64_t number_ = 0;
+  };
+
+  // Collectives in the order of their issue.
+  Ticket add(const OpFacts& facts, c10d::Work& work);
 
  private:
   struct Watched {
     std::int64_t number;
     OpFacts facts;
-    c10::intrusive_ptr<c10d::Work> work;  // null once there is an event
+    c10d::Work* work;  // the ticket's; null once there is an event
     std::chrono::steady_clock::time_point issued;
     bool posted = false;
     std::shared_ptr<c10::Event> done = nullptr;
 
     bool completed() const { return done != nullptr ? done->query() : work->isCompleted(); }
   };
+  void follow(std::int64_t number, c10::Event done);
+  void forget(std::int64_t number);
   void run(const std::stop_token& stop);
   // The reason when `op` does not match a peer's; empty when nothing speaks against it.
   std::string compare(Watched& op);

@@ -11,17 +11,14 @@
 #include "capstan/comm/group.h"
 #include "capstan/comm/side_channel.h"
 #include "capstan/python/bind.h"
+#include "capstan/python/py_values.h"
 
 namespace capstan::python {
 namespace py = pybind11;
 namespace {
 
-// A group ends the thread that watches it, and that thread may be about to drop an object of
-// Python.
 void drop_group(comm::Group* group) {
-  std::optional<py::gil_scoped_release> without_gil;
-  if (PyGILState_Check() != 0) without_gil.emplace();
-  delete group;
+  without_gil([group] { delete group; });
 }
 
 using StorePtr = std::optional<c10::intrusive_ptr<c10d::Store>>;

@@ -153,6 +153,10 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
   engine_ = std::make_unique<engine::Engine>(std::move(view), std::move(options), std::move(parts));
 }
 
+PyEngine::~PyEngine() {
+  without_gil([this] { engine_.reset(); });
+}
+
 std::vector<std::pair<std::string, bool>> PyEngine::boundaries() const {
   const shard::ShardedModel& model = engine_->sharded();
   const bool gathers = model.settings().policy.params == shard::Gather::per_use;

@@ -49,6 +49,7 @@ class PyEngine {
  public:
   PyEngine(const PyModel& model, const config::Resolved& config, std::shared_ptr<comm::Group> group,
            const PyOptimizer& optimizer, pybind11::object log);
+  ~PyEngine();
 
   engine::Engine& engine() { return *engine_; }
   shard::ShardedModel& sharded() { return engine_->sharded(); }

@@ -1,12 +1,22 @@
 // Values of our own types as Python objects, and back.
 #pragma once
 
+#include <optional>
+
 #include <pybind11/pybind11.h>
 
 #include "capstan/json/value.h"
 #include "capstan/optim/options.h"
 
 namespace capstan::python {
+
+// What ends threads: one of them may be about to drop an object of Python's, and need the GIL.
+template <typename Function>
+void without_gil(const Function& function) {
+  std::optional<pybind11::gil_scoped_release> released;
+  if (PyGILState_Check() != 0) released.emplace();
+  function();
+}
 
 pybind11::object to_python(const json::Value& value);
 

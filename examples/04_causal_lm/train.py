@@ -88,6 +88,9 @@ def main():
     accelerator.print(f"{step / (time.time() - begin):.1f} steps/s with {accelerator.distributed_type.value}")
     if args.output_dir:
         accelerator.save_model(model, args.output_dir)
+    # The model goes before the ranks part: DistributedDataParallel's end may otherwise wait for a thread of Gloo's that
+    # waits for the interpreter.
+    model, optimizer, schedule = accelerator.free_memory(model, optimizer, schedule)
     accelerator.end_training()
 
 

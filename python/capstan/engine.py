@@ -1,8 +1,10 @@
 """capstan.Engine: a module, a configuration and an optimizer become a train step."""
 
+import atexit
 import contextlib
 import json
 import logging
+import weakref
 
 import torch
 
@@ -77,6 +79,7 @@ class Engine(torch.nn.Module):
         self.view = ModelView(model, self.device, travel)
         given = optimizers.core_optimizer(optimizer, self.view)
         self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given, self._log)
+        _open.add(self)
         self.view.core = None
         self._boundary = None
         self._report = None
@@ -199,11 +202,22 @@ class Engine(torch.nn.Module):
         if isinstance(self._kernels, optimizers.KernelOptimizer):
             self._kernels.engine = None
             self._kernels.state.clear()
-        self.core = self.view = self._use_hooks = self._kernels = None
+        self.core = self.core_group = self.view = self._use_hooks = self._kernels = None
 
     def __del__(self):
         with contextlib.suppress(Exception):
             self.close()
+
+
+_open = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    """Engines end before the interpreter: a thread of a backend that drops a tensor of Python's later ends the program."""
+    for engine in list(_open):
+        engine.close()
+    process_group.leave()
 
 
 def initialize(model, config, *, optimizer=None, group=None):

@@ -3,13 +3,16 @@
 import datetime
 import itertools
 import os
+import weakref
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # noqa: F401  imported later, its default arguments keep the group for ever
 
 from capstan import _C
 
 _made = itertools.count()
+_joined = weakref.WeakSet()  # what init_distributed() has made, while it lasts
 
 
 def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, world_size=-1):
@@ -29,6 +32,16 @@ def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, worl
     if alone:
         options.update(store=dist.HashStore(), rank=0, world_size=1)
     dist.init_process_group(backend, **options)
+    _joined.add(dist.group.WORLD)
+
+
+def leave():
+    """Ends the group that init_distributed() made, where the program has not: its threads go on with Python's tensors.
+
+    Over NCCL they do not, and ending a group there may wait for other ranks.
+    """
+    if dist.is_initialized() and dist.group.WORLD in _joined and dist.get_backend() == "gloo":
+        dist.destroy_process_group()
 
 
 def travel_device(process_group=None):

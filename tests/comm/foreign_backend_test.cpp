@@ -2,7 +2,9 @@
 // through a side channel.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
+#include <list>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -42,6 +44,23 @@ TEST(ForeignBackend, GivesTheSameBitsAsOurs) {
   }
 }
 
+// A watch with the operations it looks at: tickets go first, works last.
+struct WatchedRank {
+  WatchedRank(std::shared_ptr<SideChannel> channel, Watch::Place place,
+              std::function<void(const std::string&)> on_failure)
+      : watch(std::move(channel), place, std::move(on_failure)) {}
+
+  OpWork& add(const OpFacts& facts) {
+    works.push_back(c10::make_intrusive<OpWork>(0, c10d::OpType::UNKNOWN));
+    tickets.push_back(watch.add(facts, *works.back()));
+    return *works.back();
+  }
+
+  std::vector<c10::intrusive_ptr<OpWork>> works;
+  Watch watch;
+  std::vector<Watch::Ticket> tickets;
+};
+
 TEST(Watch, FindsAMismatchThroughTheStoreAndNamesBothRanks) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::mutex mutex;
@@ -50,15 +69,11 @@ TEST(Watch, FindsAMismatchThroughTheStoreAndNamesBothRanks) {
     const std::lock_guard lock(mutex);
     reasons.push_back(reason);
   };
-  std::vector<std::unique_ptr<Watch>> ranks;
+  std::list<WatchedRank> ranks;
   for (int rank = 0; rank < 3; ++rank) {
-    ranks.push_back(std::make_unique<Watch>(make_store_channel(store, "group."),
-                                            Watch::Place{rank, 3}, remember));
-    auto finished = c10::make_intrusive<OpWork>(rank, c10d::OpType::UNKNOWN);
-    finished->complete();
-    ranks.back()->add({.kind = OpKind::barrier}, finished);
-    ranks.back()->add({.kind = OpKind::all_gather, .elems = rank == 2 ? 12 : 10},
-                      c10::make_intrusive<OpWork>(rank, c10d::OpType::UNKNOWN));
+    ranks.emplace_back(make_store_channel(store, "group."), Watch::Place{rank, 3}, remember);
+    ranks.back().add({.kind = OpKind::barrier}).complete();
+    ranks.back().add({.kind = OpKind::all_gather, .elems = rank == 2 ? 12 : 10});
   }
   const auto deadline = std::chrono::steady_clock::now() + 30s;
   while (std::chrono::steady_clock::now() < deadline) {
@@ -78,13 +93,11 @@ TEST(Watch, FindsAMismatchThroughTheStoreAndNamesBothRanks) {
 TEST(Watch, IsSilentAboutSlowOperationsThatMatch) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::atomic<int> alarms = 0;
-  std::vector<std::unique_ptr<Watch>> ranks;
+  std::list<WatchedRank> ranks;
   for (int rank = 0; rank < 2; ++rank) {
-    ranks.push_back(std::make_unique<Watch>(make_store_channel(store, "group."),
-                                            Watch::Place{rank, 2},
-                                            [&](const std::string&) { ++alarms; }));
-    ranks.back()->add({.kind = OpKind::all_gather, .elems = 10, .label = OpLabel(rank ? "b" : "a")},
-                      c10::make_intrusive<OpWork>(rank, c10d::OpType::UNKNOWN));
+    ranks.emplace_back(make_store_channel(store, "group."), Watch::Place{rank, 2},
+                       [&](const std::string&) { ++alarms; });
+    ranks.back().add({.kind = OpKind::all_gather, .elems = 10, .label = OpLabel(rank ? "b" : "a")});
   }
   std::this_thread::sleep_for(2500ms);
   EXPECT_EQ(alarms, 0);
@@ -92,14 +105,24 @@ TEST(Watch, IsSilentAboutSlowOperationsThatMatch) {
 
 TEST(Watch, TellsWhenAnOperationTakesLongerThanTheTimeout) {
   std::promise<std::string> told;
-  Watch watch(make_store_channel(c10::make_intrusive<c10d::HashStore>(), "group."),
-              Watch::Place{.rank = 0, .size = 2, .timeout = 1200ms},
-              [&](const std::string& reason) { told.set_value(reason); });
-  watch.add({.kind = OpKind::all_gather, .elems = 10},
-            c10::make_intrusive<OpWork>(0, c10d::OpType::UNKNOWN));
+  WatchedRank rank(make_store_channel(c10::make_intrusive<c10d::HashStore>(), "group."),
+                   Watch::Place{.rank = 0, .size = 2, .timeout = 1200ms},
+                   [&](const std::string& reason) { told.set_value(reason); });
+  rank.add({.kind = OpKind::all_gather, .elems = 10});
   auto reason = told.get_future();
   ASSERT_EQ(reason.wait_for(30s), std::future_status::ready);
   EXPECT_THAT(reason.get(), HasSubstr("rank 0: all_gather of 10 uint8 did not finish within"));
+}
+
+TEST(Watch, LeavesWorksToTheirOwners) {
+  WatchedRank rank(make_store_channel(c10::make_intrusive<c10d::HashStore>(), "group."),
+                   Watch::Place{.rank = 0, .size = 2}, [](const std::string&) {});
+  rank.add({.kind = OpKind::barrier}).complete();
+  rank.add({.kind = OpKind::barrier});
+  for (const auto& work : rank.works) EXPECT_EQ(work.use_count(), 1u);
+  rank.tickets.clear();
+  rank.works.clear();  // under the eyes of a watch that runs on
+  std::this_thread::sleep_for(700ms);
 }
 
 }  // namespace

@@ -87,15 +87,17 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         if not dont_change_device and self.device.type != "cpu":
             self._move(model)
         self.global_rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.data_parallel_group = None
-        if self.mpu is not None and hasattr(self.mpu, "get_data_parallel_group"):
-            self.data_parallel_group = self.mpu.get_data_parallel_group()
-        if self.data_parallel_group is None:
-            self.data_parallel_group = dist.group.WORLD
-        self.seq_data_parallel_group = self.data_parallel_group
         self.dp_world_size = self.seq_dp_world_size = dist.get_world_size(self.data_parallel_group)
         self.mp_world_size = self.world_size // self.dp_world_size
         self.sequence_parallel_size = 1
+
+    @property
+    def data_parallel_group(self):
+        """Not kept: a program that destroys its groups must be rid of them."""
+        given = getattr(self.mpu, "get_data_parallel_group", lambda: None)()
+        return dist.group.WORLD if given is None else given
+
+    seq_data_parallel_group = data_parallel_group
 
     @staticmethod
     def _parameters_of(model, model_parameters):
