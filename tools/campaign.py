@@ -38,6 +38,7 @@ class Campaign:
     tree: str
     program: list = field(default_factory=list)   # in the build's bin/, with arguments
     tests: list = field(default_factory=list)     # or: arguments of tools/run_tests.py
+    script: list = field(default_factory=list)    # or: a Python script of ours, with arguments
 
 
 CAMPAIGNS = {
@@ -45,6 +46,8 @@ CAMPAIGNS = {
     "kills": Campaign("killed and stopped ranks: tests of comm, ten times", "release",
                       tests=["--folder", "comm", "--repeat", "10"]),
     "checkpoint-kills": Campaign("200 kills at random moments of saves", "release", program=["checkpoint_kills", "200"]),
+    "nvme-kills": Campaign("100 kills at random moments of training with all state on disk", "release",
+                           script=["tests/cli/nvme_kills.py", "100"]),
     "launch": Campaign("real launchers and failing ranks: tests of launch, ten times", "release",
                        tests=["--folder", "launch", "--repeat", "10"]),
     "faults": Campaign("file faults under asan and ubsan: tests of io, ten times", "asan",
@@ -63,10 +66,13 @@ def run_campaign(campaign, python):
         return built.returncode, "did not build", 0.0
     if campaign.program:
         command = [str(tree / "bin" / campaign.program[0]), *campaign.program[1:]]
+    elif campaign.script:
+        command = [python, str(ROOT / campaign.script[0]), *campaign.script[1:]]
     else:
         command = [python, str(ROOT / "tools/run_tests.py"), "--python", python, "--build", str(tree), *campaign.tests]
     started, last = time.monotonic(), ""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                               env={**os.environ, "CAPSTAN_BIN": str(tree / "bin")})
     for line in process.stdout:
         print(line, end="", flush=True)
         last = line.strip() or last

@@ -26,8 +26,12 @@ void add_report_command(CLI::App& app, int& exit_code);  // capstan report
 // capstan train; hands its own words on to the engine.
 void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code);
 
-// Of the engine programs: one rank of `capstan train`, and for `capstan report`.
+// capstan generate; likewise.
+void add_generate_command(CLI::App& app, int argc, char** argv, int& exit_code);
+
+// Of the engine programs: one rank of those two, and for `capstan report`.
 void add_train_rank_command(CLI::App& app, int& exit_code);
+void add_generate_rank_command(CLI::App& app, int& exit_code);
 void add_facts_command(CLI::App& app, int& exit_code);
 void add_probe_command(CLI::App& app, int& exit_code);
 

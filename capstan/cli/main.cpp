@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
     cli::add_report_command(app, exit_code);
     cli::add_bench_command(app, exit_code);
     cli::add_train_command(app, argc, argv, exit_code);
+    cli::add_generate_command(app, argc, argv, exit_code);
   };
   return cli::run_program("Train models that do not fit on one device.", add_commands, argc, argv);
 }

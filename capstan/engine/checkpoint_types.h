@@ -60,7 +60,8 @@ struct LoadOptions {
   bool load_module_strict = true;        // false: missing, extra and misshapen weights are skipped
   bool load_optimizer_states = true;     // false: masters are made from the weights
   bool load_lr_scheduler_states = true;  // false: the schedule goes on where it stands
-  bool load_module_only = false;         // weights (and masters from them), nothing else
+  // Weights (and masters from them), nothing else; also from a folder of Hugging Face's.
+  bool load_module_only = false;
 };
 
 struct Loaded {

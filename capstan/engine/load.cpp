@@ -9,6 +9,7 @@
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/hugging_face.h"
 #include "capstan/checkpoint/reader.h"
 #include "capstan/engine/engine_state.h"
 #include "capstan/engine/stored_tensors.h"
@@ -261,7 +262,10 @@ std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
   sharded->settle_updates();
   std::string chosen;
   together(*group_, device(), [&] {
-    if (group_->rank() == 0) chosen = find_checkpoint(folder, how.tag).value_or("").string();
+    if (group_->rank() != 0) return;
+    // A folder of weights only is no checkpoint to go on from.
+    const bool weights = how.load_module_only && checkpoint::is_hugging_face(folder);
+    chosen = weights ? folder.string() : find_checkpoint(folder, how.tag).value_or("").string();
   });
   chosen = text_from(*group_, device(), chosen, 0);
   if (chosen.empty()) return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
@@ -20,6 +21,18 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
+// One use of a unit for all `inputs`: function(module, input, index) of each.
+template <typename Module, typename Function>
+std::vector<at::Tensor> call_each(nn::Unit<Module>& unit, std::vector<at::Tensor> inputs,
+                                  const Function& function) {
+  using Impl = typename nn::Unit<Module>::Impl;
+  const auto all = [&function](Impl& module, std::vector<at::Tensor> each) {
+    for (std::size_t i = 0; i < each.size(); ++i) each[i] = function(module, each[i], i);
+    return each;
+  };
+  return unit.call(all, std::move(inputs));
+}
+
 }  // namespace
 
 void BlockListImpl::reset() {
@@ -31,9 +44,9 @@ void BlockListImpl::reset() {
 
 void TransformerImpl::reset() {
   wte = register_module(
-      "wte", nn::Unit<EmbeddingTable>(options_.vocab, options_.padded_vocab(), options_.width));
-  wpe = register_module(
-      "wpe", nn::Unit<EmbeddingTable>(options_.context, options_.context, options_.width));
+      "wte", nn::Unit<EmbeddingTable>(options_.vocab, options_.padded_vocab(), options_));
+  wpe = register_module("wpe",
+                        nn::Unit<EmbeddingTable>(options_.context, options_.context, options_));
   h = register_module("h", BlockList(options_));
   ln_f = register_module(
       "ln_f", nn::Unit<torch::nn::LayerNorm>(
@@ -60,23 +73,55 @@ at::Tensor TransformerImpl::run_blocks(at::Tensor x) {
   return x;
 }
 
+void TransformerImpl::check_length(std::int64_t tokens) const {
+  if (tokens <= options_.context) return;
+  throw ConfigError({.what = "a sequence has " + std::to_string(tokens) + " tokens",
+                     .where = "models::Gpt",
+                     .fix = "give at most " + std::to_string(options_.context) +
+                            ", or make the model with a longer context"});
+}
+
 at::Tensor TransformerImpl::forward(const at::Tensor& ids) {
   const std::int64_t tokens = ids.size(1);
-  if (tokens > options_.context) {
-    throw ConfigError({.what = "a sequence has " + std::to_string(tokens) + " tokens",
-                       .where = "models::Gpt",
-                       .fix = "give at most " + std::to_string(options_.context) +
-                              ", or make the model with a longer context"});
-  }
+  check_length(tokens);
   const at::Tensor positions = at::arange(tokens, ids.options().dtype(at::kLong)).unsqueeze(0);
   const at::Tensor embedded = wte(ids) + wpe(positions);
   return ln_f(run_blocks(at::dropout(embedded, options_.dropout, is_training())));
 }
 
+std::vector<at::Tensor> TransformerImpl::extend(std::span<Sequences> all) {
+  std::vector<at::Tensor> ids;
+  std::vector<at::Tensor> positions;
+  for (Sequences& each : all) {
+    const std::int64_t begin = each.seen_tokens();
+    const std::int64_t end = begin + each.ids.size(1);
+    check_length(end);
+    each.seen.resize(h->blocks.size());
+    ids.push_back(each.ids);
+    positions.push_back(at::arange(begin, end, each.ids.options().dtype(at::kLong)).unsqueeze(0));
+  }
+  const auto look_up = [](EmbeddingTableImpl& table, const at::Tensor& rows, std::size_t) {
+    return table.forward(rows);
+  };
+  std::vector<at::Tensor> hidden = call_each(wte, std::move(ids), look_up);
+  const std::vector<at::Tensor> places = call_each(wpe, std::move(positions), look_up);
+  for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = hidden[i] + places[i];
+  for (std::size_t layer = 0; layer < h->blocks.size(); ++layer) {
+    hidden = call_each(h->blocks[layer], std::move(hidden),
+                       [&](BlockImpl& block, const at::Tensor& x, std::size_t i) {
+                         return block.extend(x, all[i].seen[layer]);
+                       });
+  }
+  return call_each(ln_f, std::move(hidden),
+                   [](torch::nn::LayerNormImpl& norm, const at::Tensor& x, std::size_t) {
+                     return norm.forward(x);
+                   });
+}
+
 GptImpl::GptImpl(const GptOptions& options) : options_(options) {
   check(options_);
   reset();
-  initialize();
+  if (!options_.weights_loaded_later) initialize();
 }
 
 void GptImpl::reset() { transformer = register_module("transformer", Transformer(options_)); }
@@ -98,6 +143,16 @@ void GptImpl::initialize() {
 
 at::Tensor GptImpl::logits(const at::Tensor& ids) {
   return transformer->wte.call(&EmbeddingTableImpl::logits, transformer(ids));
+}
+
+std::vector<at::Tensor> GptImpl::next_logits(std::span<Sequences> all) {
+  std::vector<at::Tensor> last = transformer->extend(all);
+  for (at::Tensor& each : last) each = each.narrow(1, each.size(1) - 1, 1);
+  std::vector<at::Tensor> logits = call_each(
+      transformer->wte, std::move(last),
+      [](EmbeddingTableImpl& table, const at::Tensor& x, std::size_t) { return table.logits(x); });
+  for (at::Tensor& each : logits) each = each.select(1, 0).narrow(1, 0, options_.vocab);
+  return logits;
 }
 
 at::Tensor GptImpl::forward(const at::Tensor& ids, const at::Tensor& targets) {

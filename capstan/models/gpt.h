@@ -2,7 +2,9 @@
 // Shapes: B batch, T tokens, C width, V padded vocabulary.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <torch/nn/cloneable.h>
@@ -13,6 +15,14 @@
 #include "capstan/recompute/span_times.h"
 
 namespace capstan::models {
+
+// Token sequences of equal length that a model goes on with, and what it remembers of them.
+struct Sequences {
+  at::Tensor ids;               // [B, T]: the tokens that follow those remembered
+  std::vector<KeyValues> seen;  // by block; empty: nothing is remembered
+
+  std::int64_t seen_tokens() const { return seen.empty() ? 0 : seen.front().keys.size(2); }
+};
 
 // The blocks in order, named 0, 1, …: not a ModuleList, whose clones would be others than our
 // holders.
@@ -33,7 +43,8 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
  public:
   explicit TransformerImpl(const GptOptions& options) : options_(options) { reset(); }
   void reset() override;
-  at::Tensor forward(const at::Tensor& ids);  // [B, T] -> [B, T, C]
+  at::Tensor forward(const at::Tensor& ids);                 // [B, T] -> [B, T, C]
+  std::vector<at::Tensor> extend(std::span<Sequences> all);  // [B, T, C] of each
 
   nn::Unit<EmbeddingTable> wte{nullptr};
   nn::Unit<EmbeddingTable> wpe{nullptr};
@@ -43,6 +54,7 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
 
  private:
   at::Tensor run_blocks(at::Tensor x);
+  void check_length(std::int64_t tokens) const;
 
   GptOptions options_;
 };
@@ -57,6 +69,11 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
 
   // [B, T] -> [B, T, V]; T is at most options.context (else ConfigError).
   at::Tensor logits(const at::Tensor& ids);
+
+  // What may follow each of these: logits of their last tokens, [B, vocab]. `seen` takes `ids` in.
+  // Every unit is used once for all of them, and also for none: a rank without work of its own
+  // takes part in the others' gathers.
+  std::vector<at::Tensor> next_logits(std::span<Sequences> all);
 
   // Mean cross-entropy in fp32 of `targets` [B, T], the token that follows each of `ids`; entries
   // of -100 are left out.

@@ -5,15 +5,31 @@
 #include <ATen/Functions.h>
 
 namespace capstan::models {
+namespace {
+
+// Elements of a weight that is loaded later are all the same one in memory.
+at::Tensor zero_weight(at::IntArrayRef sizes, bool loaded_later) {
+  return loaded_later ? at::zeros({}).expand(sizes) : at::zeros(sizes);
+}
+
+// Of `tokens` that follow others, up to `all`: which of all each may look at.
+at::Tensor causal_mask(std::int64_t tokens, std::int64_t all, const at::Tensor& like) {
+  return at::ones({tokens, all}, like.options().dtype(at::kBool)).tril(all - tokens);
+}
+
+}  // namespace
 
 EmbeddingTableImpl::EmbeddingTableImpl(std::int64_t used_rows, std::int64_t all_rows,
-                                       std::int64_t width)
-    : used_rows_(used_rows), all_rows_(all_rows), width_(width) {
+                                       const GptOptions& options)
+    : used_rows_(used_rows),
+      all_rows_(all_rows),
+      width_(options.width),
+      loaded_later_(options.weights_loaded_later) {
   reset();
 }
 
 void EmbeddingTableImpl::reset() {
-  weight = register_parameter("weight", at::zeros({all_rows_, width_}));
+  weight = register_parameter("weight", zero_weight({all_rows_, width_}, loaded_later_));
   if (used_rows_ == all_rows_) return;
   at::Tensor padding = at::zeros({all_rows_});
   padding.narrow(0, used_rows_, all_rows_ - used_rows_)
@@ -32,7 +48,7 @@ at::Tensor EmbeddingTableImpl::logits(const at::Tensor& hidden) {
 }
 
 void ProjectionImpl::reset() {
-  weight = register_parameter("weight", at::zeros({in_, out_}));
+  weight = register_parameter("weight", zero_weight({in_, out_}, loaded_later_));
   bias = register_parameter("bias", at::zeros({out_}));
 }
 
@@ -41,11 +57,15 @@ at::Tensor ProjectionImpl::forward(const at::Tensor& x) {
 }
 
 void AttentionImpl::reset() {
-  c_attn_ = register_module("c_attn", Projection(options_.width, 3 * options_.width));
-  c_proj_ = register_module("c_proj", Projection(options_.width, options_.width));
+  c_attn_ = register_module("c_attn", Projection(options_.width, 3 * options_.width, options_));
+  c_proj_ = register_module("c_proj", Projection(options_.width, options_.width, options_));
 }
 
-at::Tensor AttentionImpl::forward(const at::Tensor& x) {
+at::Tensor AttentionImpl::forward(const at::Tensor& x) { return attend(x, nullptr); }
+
+at::Tensor AttentionImpl::extend(const at::Tensor& x, KeyValues& seen) { return attend(x, &seen); }
+
+at::Tensor AttentionImpl::attend(const at::Tensor& x, KeyValues* seen) {
   const std::int64_t batch = x.size(0);
   const std::int64_t tokens = x.size(1);
   const auto heads = [&](const at::Tensor& part) {
@@ -53,17 +73,30 @@ at::Tensor AttentionImpl::forward(const at::Tensor& x) {
         .transpose(1, 2);
   };
   const std::vector<at::Tensor> qkv = c_attn_(x).split(options_.width, /*dim=*/2);
+  at::Tensor keys = heads(qkv[1]);
+  at::Tensor values = heads(qkv[2]);
+  if (seen != nullptr) {
+    if (seen->keys.defined()) {
+      keys = at::cat({seen->keys, keys}, /*dim=*/2);
+      values = at::cat({seen->values, values}, /*dim=*/2);
+    }
+    *seen = {keys, values};
+  }
+  const bool first = keys.size(2) == tokens;
+  at::Tensor mask;  // one token looks at all before it
+  if (!first && tokens > 1) mask = causal_mask(tokens, keys.size(2), x);
   const double dropout = is_training() ? options_.dropout : 0.0;
-  const at::Tensor mixed =
-      at::scaled_dot_product_attention(heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
-                                       /*attn_mask=*/{}, dropout, /*is_causal=*/true);
+  const at::Tensor mixed = at::scaled_dot_product_attention(
+      heads(qkv[0]), keys, values, mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt,
+      dropout,
+      /*is_causal=*/first);
   const at::Tensor joined = mixed.transpose(1, 2).reshape({batch, tokens, options_.width});
   return at::dropout(c_proj_(joined), options_.dropout, is_training());
 }
 
 void MlpImpl::reset() {
-  c_fc_ = register_module("c_fc", Projection(options_.width, 4 * options_.width));
-  c_proj_ = register_module("c_proj", Projection(4 * options_.width, options_.width));
+  c_fc_ = register_module("c_fc", Projection(options_.width, 4 * options_.width, options_));
+  c_proj_ = register_module("c_proj", Projection(4 * options_.width, options_.width, options_));
 }
 
 at::Tensor MlpImpl::forward(const at::Tensor& x) {
@@ -84,6 +117,11 @@ void BlockImpl::reset() {
 
 at::Tensor BlockImpl::forward(const at::Tensor& x) {
   const at::Tensor attended = x + attn_(ln_1_(x));
+  return attended + mlp_(ln_2_(attended));
+}
+
+at::Tensor BlockImpl::extend(const at::Tensor& x, KeyValues& seen) {
+  const at::Tensor attended = x + attn_->extend(ln_1_(x), seen);
   return attended + mlp_(ln_2_(attended));
 }
 

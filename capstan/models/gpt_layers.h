@@ -12,11 +12,17 @@
 
 namespace capstan::models {
 
+// What attention remembers of the tokens it has seen; undefined before the first.
+struct KeyValues {
+  at::Tensor keys;    // [B, heads, T, C / heads]
+  at::Tensor values;  // same
+};
+
 // Rows looked up by number; the token table is also the output layer (tied weights).
 class EmbeddingTableImpl : public torch::nn::Cloneable<EmbeddingTableImpl> {
  public:
   // Rows from `used_rows` on exist inside only: zero, never trained, never the best logit.
-  EmbeddingTableImpl(std::int64_t used_rows, std::int64_t all_rows, std::int64_t width);
+  EmbeddingTableImpl(std::int64_t used_rows, std::int64_t all_rows, const GptOptions& options);
   void reset() override;
 
   at::Tensor forward(const at::Tensor& ids);    // any shape -> shape + [C]
@@ -28,6 +34,7 @@ class EmbeddingTableImpl : public torch::nn::Cloneable<EmbeddingTableImpl> {
   std::int64_t used_rows_;
   std::int64_t all_rows_;
   std::int64_t width_;
+  bool loaded_later_;
   at::Tensor
       padding_;  // [V]: 0 for used rows, -infinity for the others; undefined if there are none
 };
@@ -36,7 +43,10 @@ TORCH_MODULE(EmbeddingTable);
 // x W + b with W of shape [in, out], as GPT-2's files have it.
 class ProjectionImpl : public torch::nn::Cloneable<ProjectionImpl> {
  public:
-  ProjectionImpl(std::int64_t in, std::int64_t out) : in_(in), out_(out) { reset(); }
+  ProjectionImpl(std::int64_t in, std::int64_t out, const GptOptions& options)
+      : in_(in), out_(out), loaded_later_(options.weights_loaded_later) {
+    reset();
+  }
   void reset() override;
   at::Tensor forward(const at::Tensor& x);  // [B, T, in] -> [B, T, out]
 
@@ -46,6 +56,7 @@ class ProjectionImpl : public torch::nn::Cloneable<ProjectionImpl> {
  private:
   std::int64_t in_;
   std::int64_t out_;
+  bool loaded_later_;
 };
 TORCH_MODULE(Projection);
 
@@ -54,8 +65,12 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
   explicit AttentionImpl(const GptOptions& options) : options_(options) { reset(); }
   void reset() override;
   at::Tensor forward(const at::Tensor& x);  // [B, T, C] -> [B, T, C]
+  // The same for tokens that follow those in `seen`, which takes them in.
+  at::Tensor extend(const at::Tensor& x, KeyValues& seen);
 
  private:
+  at::Tensor attend(const at::Tensor& x, KeyValues* seen);
+
   GptOptions options_;
   Projection c_attn_{nullptr};
   Projection c_proj_{nullptr};
@@ -79,7 +94,8 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
  public:
   explicit BlockImpl(const GptOptions& options) : options_(options) { reset(); }
   void reset() override;
-  at::Tensor forward(const at::Tensor& x);  // [B, T, C] -> [B, T, C]
+  at::Tensor forward(const at::Tensor& x);                  // [B, T, C] -> [B, T, C]
+  at::Tensor extend(const at::Tensor& x, KeyValues& seen);  // as of attention
 
  private:
   GptOptions options_;

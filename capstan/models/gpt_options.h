@@ -18,7 +18,9 @@ struct GptOptions {
   std::int64_t heads = 12;  // divides width
   double dropout = 0.1;     // of embeddings, attention and residual branches
   double layer_norm_epsilon = 1e-5;
-  std::uint64_t seed = 1234;     // of the initial weights
+  std::uint64_t seed = 1234;  // of the initial weights
+  // Until they are loaded, weights are zeros that take no memory; for models larger than it.
+  bool weights_loaded_later = false;
   recompute::Options recompute;  // which activations are computed again in backward
 
   // A multiple of 128: logits GEMMs with an odd row count run several times slower on GPUs.

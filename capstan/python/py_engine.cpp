@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "capstan/base/error.h"
+#include "capstan/engine/forward_only.h"
 #include "capstan/engine/torch_updater.h"
 #include "capstan/python/py_values.h"
 #include "capstan/shard/hooks.h"
@@ -100,15 +101,6 @@ std::unique_ptr<engine::Updater> python_updater(const std::shared_ptr<py::object
   return updater;
 }
 
-// For a model that is only evaluated.
-class NoUpdater final : public engine::Updater {
-  void update(shard::ShardedModel& /*model*/, const engine::UpdateScalars& /*scalars*/) override {
-    throw ConfigError({.what = "step() of an engine without an optimizer",
-                       .where = "engine.step()",
-                       .fix = "give initialize() an optimizer, or name one in the configuration"});
-  }
-};
-
 }  // namespace
 
 class PyEngine::Log final : public Logger {
@@ -142,8 +134,7 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
       return python_updater(make_step, sharded);
     };
   } else {
-    options.precision.master = options.precision.params;  // nothing will be updated
-    parts.updater = [](shard::ShardedModel&) { return std::make_unique<NoUpdater>(); };
+    engine::make_forward_only(options, parts);
   }
   shard::ModelView view = view_of(model, options.shard);
   for (const shard::BoundarySpec& boundary : view.boundaries) {

@@ -181,5 +181,37 @@ TEST(Gpt, RefusesASequenceBeyondItsContext) {
   EXPECT_THROW(model->logits(at::zeros({1, 129}, at::kLong)), ConfigError);
 }
 
+TEST(Gpt, NextLogitsAreThoseOfTheWholeSequenceWhateverWasRemembered) {
+  const torch::autograd::AutoGradMode no_grad(false);
+  Gpt model(tiny());
+  model->eval();
+  const at::Tensor ids = some_ids();
+  const at::Tensor expected = model->logits(ids).select(1, 16).narrow(1, 0, 300);
+  std::vector<Sequences> together(2);
+  for (const auto& [begin, count] : {std::pair{0, 9}, {9, 1}, {10, 6}, {16, 1}}) {
+    together[0].ids = ids.narrow(1, begin, count);
+    together[1].ids = ids.narrow(1, 0, begin + count);
+    together[1].seen.clear();
+    const std::vector<at::Tensor> logits = model->next_logits(together);
+    // Same sums in another order: some units in the last place of the largest.
+    EXPECT_TRUE(at::allclose(logits[0], logits[1], 1e-5, 1e-5)) << "from token " << begin;
+    if (begin == 16) {
+      EXPECT_TRUE(at::allclose(logits[0], expected, 1e-5, 1e-5));
+    }
+  }
+  EXPECT_EQ(together[0].seen_tokens(), 17);
+  EXPECT_TRUE(model->next_logits({}).empty());
+}
+
+TEST(Gpt, WeightsThatAreLoadedLaterTakeNoMemory) {
+  GptOptions options = tiny();
+  options.weights_loaded_later = true;
+  Gpt model(options);
+  std::size_t bytes = 0;
+  for (const at::Tensor& parameter : model->parameters()) bytes += parameter.storage().nbytes();
+  const std::size_t vectors = 4 * (options.layers * 13 + 2) * options.width;  // norms and biases
+  EXPECT_LE(bytes, vectors + 4 * model->parameters().size());
+}
+
 }  // namespace
 }  // namespace capstan::models

@@ -15,6 +15,7 @@
 #include "capstan/checkpoint/deepspeed/trained.h"
 #include "capstan/checkpoint/file_bytes.h"
 #include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/hugging_face.h"
 #include "capstan/json/writer.h"
 
 namespace capstan::checkpoint {
@@ -335,6 +336,7 @@ std::optional<std::filesystem::path> find_deepspeed(const std::filesystem::path&
 }
 
 Reader open_reader(const std::filesystem::path& checkpoint) {
+  if (is_hugging_face(checkpoint)) return open_hugging_face(checkpoint);
   if (!is_deepspeed(checkpoint)) return Reader(checkpoint);
   auto imported = std::make_shared<Imported>(read_deepspeed(checkpoint));
   Index index{.tag = checkpoint.filename().string(), .state = imported->state};

@@ -39,7 +39,8 @@ Imported read_deepspeed(const std::filesystem::path& checkpoint);
 std::optional<std::filesystem::path> find_deepspeed(const std::filesystem::path& folder,
                                                     const std::string& tag);
 
-// To read from, tensor by tensor: a checkpoint of ours or of DeepSpeed's.
+// To read from, tensor by tensor: a checkpoint of ours or of DeepSpeed's, or weights of Hugging
+// Face.
 Reader open_reader(const std::filesystem::path& checkpoint);
 
 }  // namespace capstan::checkpoint

@@ -54,7 +54,7 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
   for (const ErrorInfo& warning : resolved.warnings) {
     logger.log(LogLevel::warning, fmt::format("warning: {} ({})", warning.what, warning.where));
   }
-  const c10::Device device = training_device(arguments, world.env());
+  const c10::Device device = training_device(arguments.device, world.env());
   const models::GptOptions named = model_options(arguments.model, arguments.seed);
   const std::int64_t tokens = arguments.data.tokens > 0 ? arguments.data.tokens : named.context;
   Corpus corpus = load_corpus(arguments.data, tokens);

@@ -43,14 +43,14 @@ models::GptOptions model_options(const ModelArguments& arguments, std::uint64_t 
   return options;
 }
 
-c10::Device training_device(const Arguments& arguments, const RankEnv& ranks) {
+c10::Device training_device(const std::string& wanted, const RankEnv& ranks) {
   const int gpus = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
-  if (arguments.device == "cuda" && gpus == 0) {
+  if (wanted == "cuda" && gpus == 0) {
     throw ConfigError({.what = "there is no GPU that libtorch can use",
                        .where = "--device cuda",
                        .fix = "see what is missing with: capstan report"});
   }
-  if (arguments.device == "cpu" || gpus == 0) return c10::Device(c10::kCPU);
+  if (wanted == "cpu" || gpus == 0) return c10::Device(c10::kCPU);
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank % gpus));
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
   models::prefer_cudnn_attention();

@@ -10,9 +10,9 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/cli/generate/decode.h"
 #include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/memory_use.h"
-#include "capstan/cli/train/sample_text.h"
 #include "capstan/data/unicode.h"
 
 namespace capstan::cli::train {
@@ -194,13 +194,18 @@ std::string Trainer::sampled_text() {
   model_->eval();
   std::vector<data::Token> prompt = corpus_.tokenizer->encode(arguments_.output.prompt);
   if (prompt.empty()) prompt.push_back(corpus_.tokenizer->end_of_text().value_or(0));
-  const std::vector<data::Token> tokens = sample_tokens(
-      [this](const at::Tensor& ids) { return model_->logits(ids); }, std::move(prompt), device_,
-      {.count = arguments_.output.sample_tokens,
-       .context = std::min(model_->options().context, corpus_.train.length()),
-       .seed = arguments_.seed});
+  // Every rank draws the same.
+  const std::unique_ptr<generate::Search> search =
+      generate::make_search(std::move(prompt), {.max_new_tokens = arguments_.output.sample_tokens,
+                                                .sample = true,
+                                                .draw = {.temperature = 0.8, .top_k = 40},
+                                                .seed = arguments_.seed});
+  generate::run_searches(
+      {&search, 1}, [this](std::span<models::Sequences> all) { return model_->next_logits(all); },
+      [](bool mine) { return mine; },
+      {.context = std::min(model_->options().context, corpus_.train.length()), .device = device_});
   model_->train();
-  return data::printable_text(corpus_.tokenizer->decode(tokens));
+  return data::printable_text(corpus_.tokenizer->decode(search->best()));
 }
 
 void Trainer::summarize() {

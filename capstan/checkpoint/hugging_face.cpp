@@ -1,0 +1,70 @@
+#include "capstan/checkpoint/hugging_face.h"
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/file_bytes.h"
+#include "capstan/checkpoint/file_plan.h"
+#include "capstan/checkpoint/safetensors.h"
+#include "capstan/json/reader.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+constexpr const char* kWeightsFile = "model.safetensors";
+constexpr const char* kWeightsList = "model.safetensors.index.json";
+
+std::set<std::string> weight_files(const std::filesystem::path& folder) {
+  const std::filesystem::path list = folder / kWeightsList;
+  if (!std::filesystem::exists(list)) return {kWeightsFile};
+  std::set<std::string> files;
+  const json::Document document = json::read_file(list);
+  const json::Value* const map = document.root.find("weight_map");
+  if (map != nullptr && map->object() != nullptr) {
+    for (const json::Member& member : *map->object()) {
+      if (member.value.text() != nullptr) files.insert(*member.value.text());
+    }
+  }
+  if (!files.empty()) return files;
+  throw ConfigError({.what = "the list of weight files has no \"weight_map\" with names in it",
+                     .where = list.string(),
+                     .fix = "write the folder again with save_pretrained()"});
+}
+
+// Old files of GPT-2 carry the mask of attention beside the weights.
+bool is_mask(const std::string& name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+}  // namespace
+
+bool is_hugging_face(const std::filesystem::path& folder) {
+  return !std::filesystem::exists(folder / kIndexFile) &&
+         (std::filesystem::exists(folder / kWeightsFile) ||
+          std::filesystem::exists(folder / kWeightsList));
+}
+
+Reader open_hugging_face(const std::filesystem::path& folder) {
+  const auto files = std::make_shared<std::map<std::string, io::File>>();
+  Index index{.tag = folder.filename().string()};
+  Column weights{kModelColumn, {}};
+  for (const std::string& name : weight_files(folder)) {
+    const io::File& file = files->emplace(name, io::File::open(folder / name, {})).first->second;
+    for (StoredTensor& tensor : read_safetensors(file).tensors) {
+      if (is_mask(tensor.spec.name)) continue;
+      weights.tensors.push_back(
+          {.spec = std::move(tensor.spec), .file = name, .begin = tensor.begin});
+    }
+  }
+  index.columns.push_back(std::move(weights));
+  return {folder, std::move(index),
+          [files](const IndexTensor& tensor, std::int64_t begin, std::span<std::byte> into) {
+            read_bytes(files->at(tensor.file), tensor.begin + begin, into);
+          }};
+}
+
+}  // namespace capstan::checkpoint

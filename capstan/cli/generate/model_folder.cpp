@@ -1,0 +1,151 @@
+#include "capstan/cli/generate/model_folder.h"
+
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/hugging_face.h"
+#include "capstan/checkpoint/index.h"
+#include "capstan/json/reader.h"
+
+namespace capstan::cli::generate {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfigFile = "config.json";
+constexpr const char* kTokenizerFile = "tokenizer.json";
+
+// config.json of a GPT-2, value by value.
+class ModelConfig {
+ public:
+  explicit ModelConfig(const fs::path& path) : path_(path), document_(json::read_file(path)) {}
+
+  const json::Value* find(const char* key) const {
+    const json::Value* const value = document_.root.find(key);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+  std::int64_t size(const char* key) const {
+    const json::Value* const value = find(key);
+    if (value != nullptr && value->integer() != nullptr) return *value->integer();
+    refuse(fmt::format("\"{}\" is not a number there", key), "write the size of the model there");
+  }
+  // Anything else than `allowed` is another model than ours.
+  void expect(const char* key, const std::vector<json::Value>& allowed) const {
+    const json::Value* const value = find(key);
+    if (value == nullptr) return;
+    for (const json::Value& each : allowed) {
+      if (*value == each) return;
+    }
+    refuse(fmt::format("\"{}\" has a value that this GPT-2 does not do", key),
+           "use a GPT-2 with gelu_new, tied weights and an MLP four times as wide");
+  }
+  [[noreturn]] void refuse(const std::string& what, const std::string& fix) const {
+    throw ConfigError({.what = what, .where = path_.string(), .fix = fix});
+  }
+
+ private:
+  fs::path path_;
+  json::Document document_;
+};
+
+models::GptOptions read_model(const ModelConfig& config) {
+  const json::Value* const type = config.find("model_type");
+  if (type == nullptr || type->text() == nullptr || *type->text() != "gpt2") {
+    config.refuse("this is not a GPT-2 (\"model_type\": \"gpt2\")",
+                  "other models run through Python: capstan.initialize(model, config), "
+                  "docs/inference.md");
+  }
+  models::GptOptions options;
+  options.vocab = config.size("vocab_size");
+  options.context = config.size("n_positions");
+  options.width = config.size("n_embd");
+  options.layers = config.size("n_layer");
+  options.heads = config.size("n_head");
+  options.dropout = 0;
+  options.weights_loaded_later = true;
+  if (const json::Value* const epsilon = config.find("layer_norm_epsilon")) {
+    if (epsilon->real() != nullptr) options.layer_norm_epsilon = *epsilon->real();
+  }
+  config.expect("activation_function", {json::Value("gelu_new"), json::Value("gelu_pytorch_tanh")});
+  config.expect("n_inner", {json::Value(4 * options.width)});
+  config.expect("tie_word_embeddings", {json::Value(true)});
+  config.expect("scale_attn_weights", {json::Value(true)});
+  config.expect("scale_attn_by_inverse_layer_idx", {json::Value(false)});
+  models::check(options);
+  return options;
+}
+
+Tokens read_ends(const ModelConfig& config) {
+  Tokens ends;
+  const auto add = [&ends](const json::Value& value) {
+    if (value.integer() != nullptr) ends.push_back(static_cast<data::Token>(*value.integer()));
+  };
+  const json::Value* const value = config.find("eos_token_id");
+  if (value == nullptr) return ends;
+  add(*value);
+  if (value->array() != nullptr) {
+    for (const json::Value& each : *value->array()) add(each);
+  }
+  return ends;
+}
+
+// Without a trailing slash, so that there is a name.
+fs::path tidy(const fs::path& folder) {
+  const fs::path absolute = fs::absolute(folder).lexically_normal();
+  return absolute.has_filename() ? absolute : absolute.parent_path();
+}
+
+// Sets where the weights and files are.
+ModelFolder find_weights(const fs::path& given, const std::string& tag) {
+  const fs::path folder = tidy(given);
+  if (checkpoint::is_hugging_face(folder)) return {.weights = folder, .tag = "", .files = folder};
+  if (fs::exists(folder / checkpoint::kIndexFile)) {
+    return {.weights = folder.parent_path(), .tag = folder.filename().string(), .files = folder};
+  }
+  if (!tag.empty()) return {.weights = folder, .tag = tag, .files = folder / tag};
+  if (const std::optional<checkpoint::Found> newest = checkpoint::newest_complete(folder)) {
+    return {.weights = folder, .tag = newest->tag, .files = newest->folder};
+  }
+  throw ConfigError({.what = "there is no model in this folder",
+                     .where = folder.string(),
+                     .fix = "name a folder that `capstan train --save` wrote, or one with "
+                            "config.json and model.safetensors of a GPT-2"});
+}
+
+}  // namespace
+
+ModelFolder open_model_folder(const fs::path& folder, const std::string& tag) {
+  ModelFolder found = find_weights(folder, tag);
+  const ModelConfig config(found.files / kConfigFile);
+  found.model = read_model(config);
+  found.ends = read_ends(config);
+  return found;
+}
+
+std::unique_ptr<data::Tokenizer> open_tokenizer(const ModelFolder& folder,
+                                                const std::string& given) {
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  if (!given.empty()) {
+    tokenizer = data::load_tokenizer(given);
+  } else if (fs::exists(folder.files / kTokenizerFile)) {
+    tokenizer = data::load_tokenizer(folder.files / kTokenizerFile);
+  } else {
+    tokenizer = std::make_unique<data::ByteTokenizer>();
+    if (folder.model.vocab != tokenizer->vocab()) {
+      throw ConfigError({.what = fmt::format("the model has {} tokens, and there is no tokenizer",
+                                             folder.model.vocab),
+                         .where = (folder.files / kTokenizerFile).string(),
+                         .fix = "give --tokenizer tokenizer.json, the one of its training"});
+    }
+  }
+  if (tokenizer->vocab() <= folder.model.vocab) return tokenizer;
+  throw ConfigError({.what = fmt::format("the tokenizer has {} tokens, the model {}",
+                                         tokenizer->vocab(), folder.model.vocab),
+                     .where = given.empty() ? (folder.files / kTokenizerFile).string() : given,
+                     .fix = "use the tokenizer that the model was trained with"});
+}
+
+}  // namespace capstan::cli::generate

@@ -1,0 +1,129 @@
+"""capstan generate as a user runs it: the texts of Hugging Face, the same wherever parameters live."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+CAPSTAN = Path(os.environ["CAPSTAN_BIN"]) / "capstan"
+TIMEOUT = 240  # seconds; a run takes a few on an idle machine
+# Of different lengths, and more than two ranks share evenly.
+PROMPTS = ["The capstan", "a", "Heave round, all hands together, ", "42"]
+
+
+def generate(*words, check=True, stdin=""):
+    done = subprocess.run([CAPSTAN, "generate", *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT,
+                          input=stdin)
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def new_tokens(*words):
+    return [json.loads(line)["new_tokens"] for line in generate(*words, "--json").stdout.splitlines()]
+
+
+def hugging_face_model(folder, eos=0, **save):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    config = transformers.GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=2,
+                                     bos_token_id=0, eos_token_id=eos)
+    torch.manual_seed(3)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    with torch.no_grad():  # far from uniform, so that texts do not hang on the last bit
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    model.save_pretrained(folder, **save)
+    return model
+
+
+def expected_tokens(model, **how):
+    texts = []
+    for prompt in PROMPTS:
+        ids = torch.tensor([list(prompt.encode())])
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), pad_token_id=0, do_sample=False, **how)
+        texts.append(out[0, ids.shape[1]:].tolist())
+    return texts
+
+
+def test_greedy_texts_are_those_of_hugging_face(tmp_path):
+    model = hugging_face_model(tmp_path, max_shard_size="40KB")  # in several files
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    assert new_tokens(tmp_path, *PROMPTS, "--max-new-tokens", 25) == expected_tokens(model, max_new_tokens=25)
+
+
+@pytest.mark.parametrize("early, penalty", [("false", 1.0), ("true", 0.5), ("never", -0.5)])
+def test_beam_texts_are_those_of_hugging_face(tmp_path, early, penalty):
+    model = hugging_face_model(tmp_path)
+    stop = {"false": False, "true": True, "never": "never"}[early]
+    how = dict(max_new_tokens=12, num_beams=3, length_penalty=penalty, early_stopping=stop)
+    for eos in [token for text in expected_tokens(model, **how) for token in text]:  # one that some texts end with
+        expected = expected_tokens(model, eos_token_id=eos, **how)
+        if len({text[-1] == eos for text in expected}) == 2:
+            break
+    assert {len(text) for text in expected} != {12}
+    hugging_face_model(tmp_path, eos=eos)
+    assert new_tokens(tmp_path, *PROMPTS, "--max-new-tokens", 12, "--num-beams", 3, "--length-penalty", penalty,
+                      "--early-stopping", early) == expected
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "text.txt").write_text("".join(f"The number {i} is followed by the number {i + 1}.\n" for i in range(900)))
+    config = {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": True}, "zero_optimization": {"stage": 2},
+              "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}}}
+    subprocess.run([CAPSTAN, "train", "-n", "1", "--model", "gpt2-tiny", "--data", folder / "text.txt", "--tokens", "64",
+                    "--max-steps", "30", "--eval-batches", "1", "--sample-tokens", "0", "--save", folder / "saved",
+                    "--config", json.dumps(config)], check=True, timeout=TIMEOUT, capture_output=True)
+    return folder / "saved"
+
+
+def placed(stage, folder, device=None):
+    zero = {"stage": stage, "stage3_param_persistence_threshold": 0}
+    if device:
+        zero["offload_param"] = {"device": device, "nvme_path": str(folder), "pin_memory": False}
+        # A training configuration as it is: an inference engine has no optimizer to place.
+        zero["offload_optimizer"] = {"device": device, "nvme_path": str(folder), "pin_memory": False}
+    return json.dumps({"bf16": {"enabled": True}, "zero_optimization": zero, "train_micro_batch_size_per_gpu": 1})
+
+
+@pytest.mark.parametrize("search", [["--num-beams", 2], ["--sample", "--seed", 5, "--top-p", 0.9]], ids=["beams", "sample"])
+def test_texts_are_the_same_at_every_stage_placement_and_number_of_ranks(checkpoint, tmp_path, search):
+    common = [checkpoint, *PROMPTS, "--max-new-tokens", 12, *search]
+    expected = new_tokens(*common, "--config", placed(0, tmp_path))
+    runs = [(1, 3, None), (1, 3, "nvme"), (2, 1, None), (2, 3, "cpu"), (2, 3, "nvme"), (3, 3, None)]
+    for ranks, stage, device in runs if "--sample" in search else runs[4:5]:
+        assert new_tokens(*common, "-n", ranks, "--config", placed(stage, tmp_path, device)) == expected, (ranks, stage, device)
+    assert not list(tmp_path.iterdir())
+
+
+def test_more_ranks_than_prompts_from_stdin_and_beyond_the_context(checkpoint):
+    alone = generate(checkpoint, "--max-new-tokens", 40, "--context", 16, stdin="The number\n\n").stdout
+    many = generate(checkpoint, "-n", 3, "--max-new-tokens", 40, "--context", 16, "--config", placed(3, ""),
+                    stdin="The number\n")
+    assert alone.startswith("The number") and len(alone) == len("The number") + 41
+    assert "on 3 ranks" in many.stderr and many.stdout.startswith("The number")
+
+
+def test_the_cache_changes_no_text(checkpoint):
+    common = [checkpoint / "global_step30", "The number 7", "--max-new-tokens", 30]
+    assert generate(*common).stdout == generate(*common, "--no-cache").stdout
+
+
+def test_errors_say_what_where_and_the_fix(checkpoint, tmp_path):
+    cases = [([tmp_path, "x"], ["there is no model", str(tmp_path), "capstan train --save"]),
+             ([checkpoint, "x", "--tag", "other"], ["config.json", "other"]),
+             ([checkpoint, "x", "--sample", "--num-beams", 2], ["--num-beams 2 --sample", "leave one"]),
+             ([checkpoint, "--prompts", tmp_path / "none"], ["cannot read the prompts", "one prompt per line"]),
+             ([checkpoint], ["there is no prompt", "stdin"])]
+    for words, parts in cases:
+        done = generate(*words, check=False)
+        assert done.returncode == 2
+        for part in parts:
+            assert part in done.stderr, done.stderr
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    refused = generate(tmp_path, "x", check=False).stderr
+    assert "not a GPT-2" in refused and "capstan.initialize" in refused
