@@ -46,10 +46,18 @@ bool lock(const io::File& file) {
 void write_header(const io::File& file, const std::string& text) {
   std::string page = text;
   page.resize(static_cast<std::size_t>(kHeaderBytes), '\n');
-  const ssize_t written = ::pwrite(file.descriptor()->fd(), page.data(), page.size(), 0);
-  if (written == static_cast<ssize_t>(page.size())) return;
-  throw io::io_failure({.verb = "write", .file = file.path(), .offset = 0, .bytes = kHeaderBytes},
-                       written < 0 ? errno : ENOSPC);
+  std::int64_t offset = 0;
+  while (offset < kHeaderBytes) {
+    const auto rest = static_cast<std::size_t>(kHeaderBytes - offset);
+    const ssize_t written = ::pwrite(file.descriptor()->fd(), page.data() + offset, rest, offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      throw io::io_failure(
+          {.verb = "write", .file = file.path(), .offset = offset, .bytes = kHeaderBytes - offset},
+          written < 0 ? errno : ENOSPC);
+    }
+    offset += written;
+  }
 }
 
 io::File make_file(const std::filesystem::path& folder, const SwapOptions& options) {

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nvme_run import TIMEOUT, NvmeRun
 
-STEPS = 40
+STEPS = 20
 
 
 def kill_after(run, saves, delay):

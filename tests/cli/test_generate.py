@@ -127,3 +127,20 @@ def test_errors_say_what_where_and_the_fix(checkpoint, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"")
     refused = generate(tmp_path, "x", check=False).stderr
     assert "not a GPT-2" in refused and "capstan.initialize" in refused
+
+
+def test_a_trained_tokenizer_goes_with_the_checkpoint(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    text = "".join(f"The number {i} is followed by the number {i + 1}.\n" for i in range(900))
+    (tmp_path / "text.txt").write_text(text)
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator([text], vocab_size=400, special_tokens=["<|endoftext|>"], show_progress=False)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    subprocess.run([CAPSTAN, "train", "-n", "1", "--model", "gpt2-tiny", "--data", tmp_path / "text.txt", "--tokens", "32",
+                    "--tokenizer", tmp_path / "tokenizer.json", "--max-steps", "2", "--eval-batches", "1", "--sample-tokens",
+                    "0", "--save", tmp_path / "saved"], check=True, timeout=TIMEOUT, capture_output=True)
+    line = json.loads(generate(tmp_path / "saved", "The number 7", "--max-new-tokens", 9, "--json").stdout)
+    given = tokenizer.encode("The number 7").ids
+    assert line["text"] == tokenizer.decode(given + line["new_tokens"])
+    config = json.loads((tmp_path / "saved/global_step2/config.json").read_text())
+    assert config["eos_token_id"] == tokenizer.token_to_id("<|endoftext|>")

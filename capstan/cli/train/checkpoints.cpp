@@ -1,5 +1,6 @@
 #include "capstan/cli/train/checkpoints.h"
 
+#include "capstan/checkpoint/file_bytes.h"
 #include "capstan/json/reader.h"
 #include "capstan/json/writer.h"
 #include "capstan/models/gpt_weights.h"
@@ -15,7 +16,7 @@ engine::ModelExtras file_names(models::GptImpl& model) {
   return extras;
 }
 
-std::string hugging_face_config(const models::GptOptions& options) {
+std::string hugging_face_config(const models::GptOptions& options, std::int64_t end_of_text) {
   json::Value config{json::Object{}};
   json::Array architectures;
   architectures.emplace_back("GPT2LMHeadModel");
@@ -31,8 +32,8 @@ std::string hugging_face_config(const models::GptOptions& options) {
       .add("embd_pdrop", json::Value(options.dropout))
       .add("attn_pdrop", json::Value(options.dropout))
       .add("resid_pdrop", json::Value(options.dropout))
-      .add("bos_token_id", json::Value(0))
-      .add("eos_token_id", json::Value(0))
+      .add("bos_token_id", json::Value(end_of_text))
+      .add("eos_token_id", json::Value(end_of_text))
       .add("tie_word_embeddings", json::Value(true));
   return json::write(config) + "\n";
 }
@@ -41,11 +42,15 @@ engine::Saved save(Engine& engine, const models::GptOptions& model, const data::
                    const SaveWhere& where) {
   json::Value data{json::Object{}};
   data.add("position", json::Value(sampler.position()));
-  return engine.save_checkpoint(where.folder,
-                                {.data = json::write(data, {.indent = 0}),
-                                 .asynchronous = where.in_background,
-                                 .keep_last = where.keep_last,
-                                 .extra_files = {{"config.json", hugging_face_config(model)}}});
+  std::vector<checkpoint::ExtraFile> files = {
+      {"config.json", hugging_face_config(model, where.end_of_text)}};
+  if (!where.tokenizer.empty()) {
+    files.push_back({"tokenizer.json", checkpoint::read_text_file(where.tokenizer)});
+  }
+  return engine.save_checkpoint(where.folder, {.data = json::write(data, {.indent = 0}),
+                                               .asynchronous = where.in_background,
+                                               .keep_last = where.keep_last,
+                                               .extra_files = std::move(files)});
 }
 
 std::optional<std::string> resume(Engine& engine, data::Sampler& sampler,

@@ -17,12 +17,14 @@ namespace capstan::cli::train {
 engine::ModelExtras file_names(models::GptImpl& model);
 
 // config.json, with which transformers' from_pretrained() builds the same model.
-std::string hugging_face_config(const models::GptOptions& options);
+std::string hugging_face_config(const models::GptOptions& options, std::int64_t end_of_text);
 
 struct SaveWhere {
   std::string folder;
   int keep_last = 0;
   bool in_background = false;
+  std::string tokenizer;         // goes with the weights; empty: bytes
+  std::int64_t end_of_text = 0;  // its token
 };
 
 // Collective, both.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
@@ -82,7 +83,14 @@ void Trainer::resume_run() {
 void Trainer::save_run() {
   const CheckpointArguments& where = arguments_.checkpoint;
   if (where.save.empty()) return;
-  save(engine_, model_->options(), sampler_, {where.save, where.keep_last, !where.wait_for_saves});
+  const std::optional<data::Token> end =
+      corpus_.tokenizer ? corpus_.tokenizer->end_of_text() : std::nullopt;
+  save(engine_, model_->options(), sampler_,
+       {.folder = where.save,
+        .keep_last = where.keep_last,
+        .in_background = !where.wait_for_saves,
+        .tokenizer = arguments_.data.tokenizer,
+        .end_of_text = end.value_or(0)});
   step_began_ = Clock::now();
 }
 
