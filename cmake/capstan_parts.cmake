@@ -15,7 +15,7 @@ function(capstan_part name found hint)
 endfunction()
 
 include(capstan_torch)
-capstan_part(TORCH "${CAPSTAN_TORCH_FOUND}" "make setup, or -DCAPSTAN_PYTHON_EXECUTABLE=/path/to/a/python3 that has torch")
+capstan_part(TORCH "${CAPSTAN_TORCH_FOUND}" "make setup, or -DCAPSTAN_PYTHON_EXECUTABLE=/path/to/a/python3 that has torch; before pip install: pip install torch")
 
 include(capstan_python)
 capstan_part(PYTHON "${CAPSTAN_PYTHON_FOUND}" "use a Python with its headers (python3-dev) and a torch wheel")

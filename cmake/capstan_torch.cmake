@@ -15,11 +15,16 @@ if(NOT CAPSTAN_TORCH_DIR)
   if(NOT CAPSTAN_PYTHON_EXECUTABLE)
     find_program(CAPSTAN_PYTHON_EXECUTABLE NAMES python3)
   endif()
-  # find_spec does not import torch, which would take seconds.
-  execute_process(
-    COMMAND ${CAPSTAN_PYTHON_EXECUTABLE} -c
-      "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
-    OUTPUT_VARIABLE capstan_torch_dir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  # find_spec does not import torch, which would take seconds. `pip install .` hides the environment that it
+  # installs into behind PYTHONPATH: where there is no torch, -I looks there.
+  foreach(isolated "" -I)
+    if(NOT capstan_torch_dir)
+      execute_process(
+        COMMAND ${CAPSTAN_PYTHON_EXECUTABLE} ${isolated} -c
+          "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+        OUTPUT_VARIABLE capstan_torch_dir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    endif()
+  endforeach()
   set(CAPSTAN_TORCH_DIR "${capstan_torch_dir}" CACHE PATH "The folder of the torch package" FORCE)
 endif()
 

@@ -77,12 +77,12 @@ void PieceUpdater::update(shard::ShardedModel& model, const UpdateScalars& scala
       grads = model.owned_gradient(piece.unit);
       gathered = piece.unit;
     }
-    // The gradient in the master's dtype; a copy, because the sum must stay as it is.
+    // In the master's dtype, which the sum mostly has: nobody reads that after the update, and a
+    // copy of all gradients would be the largest thing of a step.
     const layout::ElemRange range = piece.piece.in_shard;
-    piece.values.mutable_grad() = grads.narrow(0, range.begin, range.size())
-                                      .to(piece.values.scalar_type())
-                                      .mul(scalars.grad_factor)
-                                      .view(piece.values.sizes());
+    at::Tensor grad = grads.narrow(0, range.begin, range.size()).to(piece.values.scalar_type());
+    if (scalars.grad_factor != 1) grad.mul_(scalars.grad_factor);
+    piece.values.mutable_grad() = grad.view(piece.values.sizes());
   }
   step_(scalars);
   for (Piece& piece : pieces_) piece.values.mutable_grad().reset();

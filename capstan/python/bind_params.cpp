@@ -19,6 +19,7 @@ void bind_params(py::module_& module) {
       .def_property_readonly("sizes", &EarlyShard::sizes)
       .def_property_readonly("part", &EarlyShard::part)
       .def_property_readonly("group", &EarlyShard::group)
+      .def_property_readonly("travel", &EarlyShard::travel)
       .def_property_readonly("whole", &EarlyShard::whole)
       .def("pin", &EarlyShard::pin, released)
       .def("unpin", &EarlyShard::unpin, released)

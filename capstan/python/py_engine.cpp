@@ -184,7 +184,7 @@ bool PyEngine::is_whole(int param) {
 
 void PyEngine::pin(const std::vector<int>& params) {
   for (const int param : params) {
-    sharded().pin(sharded().plan().places.at(static_cast<std::size_t>(param)).unit);
+    sharded().lend(sharded().plan().places.at(static_cast<std::size_t>(param)).unit);
   }
 }
 

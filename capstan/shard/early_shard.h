@@ -29,6 +29,7 @@ class EarlyShard {
   const std::vector<std::int64_t>& sizes() const { return sizes_; }
   const at::Tensor& part() const { return part_; }
   const std::shared_ptr<comm::Group>& group() const { return group_; }
+  c10::Device travel() const { return travel_; }
   bool whole() const { return pins_ > 0; }
 
   void pin();  // whole until as many unpins

@@ -60,6 +60,22 @@ c10::DataPtr FlatStorage::detach() {
   return impl->set_data_ptr(c10::DataPtr(nullptr, impl->device()));
 }
 
+bool FlatStorage::viewed_elsewhere() const {
+  return storage_.use_count() > 2 + slots_.size() + gaps_.size();  // itself and flat_
+}
+
+void FlatStorage::leave() {
+  assert(attached_);
+  attached_ = false;
+  storage_ = empty_storage(bytes_, storage_.device());
+  const auto renew = [this](at::Tensor& view) {
+    view = view_of(storage_, view.storage_offset(), view.sizes(), view.options());
+  };
+  renew(flat_);
+  for (at::Tensor& slot : slots_) renew(slot);
+  for (at::Tensor& gap : gaps_) renew(gap);
+}
+
 at::Tensor FlatStorage::range(layout::ElemRange elems) const {
   return flat_.narrow(0, elems.begin, elems.size());
 }

@@ -27,8 +27,13 @@ class FlatStorage {
   void attach(c10::DataPtr memory);
   // Gives the memory up; views of it must not be read until the next attach.
   c10::DataPtr detach();
+  // Whether somebody holds a view besides those below.
+  bool viewed_elsewhere() const;
+  // Leaves the memory to the views that others hold, which stay valid as long as they live; what is
+  // below is made anew, with nothing attached.
+  void leave();
 
-  // Made once and valid whenever memory is attached.
+  // Valid whenever memory is attached.
   const at::Tensor& flat() const { return flat_; }  // 1-D, padded_elems
   const at::Tensor& slot(int index) const { return slots_[static_cast<std::size_t>(index)]; }
 

@@ -49,7 +49,8 @@ void Gatherer::release(int unit) {
   if (at(unit).state() == UnitState::sharded) return;
   finish(unit);  // the memory must not go while the collective writes it
   used(unit);
-  at(unit).release();
+  at(unit).release(slot(unit).lent);
+  slot(unit).lent = false;
   live_bytes_ -= bytes_[static_cast<std::size_t>(unit)];
 }
 
@@ -70,11 +71,17 @@ void Gatherer::pin(int unit) {
   used(unit);
 }
 
+void Gatherer::lend(int unit) {
+  pin(unit);
+  slot(unit).lent = true;
+}
+
 void Gatherer::unpin(int unit) {
   if (at(unit).keeps_whole() || --slot(unit).pins > 0) return;
   const auto distance = trace_.distance(unit, bytes_);
-  const bool soon = distance.has_value() && *distance < limits_.max_reuse_bytes &&
-                    live_bytes_ <= limits_.max_live_bytes;
+  // What was lent goes at once: an update must not reach the views that somebody kept.
+  const bool soon = !slot(unit).lent && distance.has_value() &&
+                    *distance < limits_.max_reuse_bytes && live_bytes_ <= limits_.max_live_bytes;
   if (!soon) release(unit);
 }
 

@@ -37,6 +37,8 @@ class Gatherer {
   // Like need() and done(), but outside of the recorded order of use: no prefetch.
   void pin(int unit);
   void unpin(int unit);
+  // Like pin(), for somebody who may keep views of the parameters: they outlive the release.
+  void lend(int unit);
   // Releases everything that is not pinned and closes the recorded pass.
   void end_pass();
 
@@ -53,6 +55,7 @@ class Gatherer {
     comm::PendingOp gather;
     HostTraffic::Ahead from_host;  // world of one: the copy is all there is to wait for
     int pins = 0;
+    bool lent = false;    // since it is whole
     bool unused = false;  // prefetched and not yet used
   };
 

@@ -214,6 +214,11 @@ void ShardedModel::pin(int unit) {
   gatherer_->pin(unit);
 }
 
+void ShardedModel::lend(int unit) {
+  await_update(unit);
+  gatherer_->lend(unit);
+}
+
 bool ShardedModel::can_update_late(int unit) const {
   if (late_ == nullptr || !on_host_[static_cast<std::size_t>(unit)]) return false;
   if (reader_ != nullptr) return false;  // what is read ahead must be up to date

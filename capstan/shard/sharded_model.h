@@ -148,8 +148,9 @@ class ShardedModel {
   void publish(int unit);
   void finish_updates();
 
-  // Collective: keeps a unit whole outside of the model's own uses.
+  // Collective: keeps a unit whole outside of the model's own uses. Views of a lent one live on.
   void pin(int unit);
+  void lend(int unit);
   void unpin(int unit) { gatherer_->unpin(unit); }
 
  private:

@@ -68,16 +68,29 @@ void Unit::show() {
   state_ = UnitState::whole;
 }
 
-void Unit::release() {
+void Unit::release(bool lent) {
   assert(state_ != UnitState::sharded && !role_.keep_whole);
   if (state_ == UnitState::whole) {
     for (std::size_t i = 0; i < params_.size(); ++i) params_[i].set_data(placeholders_[i]);
+  }
+  state_ = UnitState::sharded;
+  if (lent && storage_.viewed_elsewhere()) {
+    leave_to_views();
+    return;
   }
   c10::DataPtr memory = storage_.detach();
   if (gather_is_free() && shard_.is_alias_of(storage_.flat())) {
     shard_ = tensor_over(std::move(memory), shard_.numel(), shard_.options());
   }
-  state_ = UnitState::sharded;
+}
+
+void Unit::leave_to_views() {
+  if (gather_is_free()) {  // the memory is the shard's, which updates change
+    storage_.detach();
+    storage_.attach(pool_->take(storage_.bytes(), store::MemoryKind::parameters));
+    storage_.flat().copy_(shard_);
+  }
+  storage_.leave();
 }
 
 void Unit::bump_versions() {

@@ -54,13 +54,16 @@ class Unit {
 
   void start_gather();  // sharded -> gathering
   void show();          // gathering -> whole
-  void release();       // whole or gathering -> sharded
+  // Whole or gathering -> sharded. `lent`: views that somebody kept of the parameters stay valid,
+  // and with them the memory.
+  void release(bool lent = false);
 
   // After the values changed: a graph that saved the old ones must not be used again.
   void bump_versions();
 
  private:
   void make_shard();
+  void leave_to_views();
 
   const UnitSpec* spec_;  // in the plan, which outlives the unit
   store::Pool* pool_;

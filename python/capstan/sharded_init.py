@@ -71,9 +71,7 @@ class ShardedInit:
             return
         if self.dtype is not None and param.is_floating_point():
             param.data = param.data.to(self.dtype)
-        handle = _C.EarlyShard(param, name, self.group, self.travel)
-        params.adopt(param, handle)
-        params.mark_sharded(param)
+        shard_beside(param, self, name)
 
     def shard_module(self, module):
         """Everything in a model that exists."""
@@ -163,6 +161,13 @@ class ShardedInit:
                     outer._touch.let_go()
                 outer._leave()
         return False
+
+
+def shard_beside(param, handle, name="a later parameter"):
+    """Shards a parameter over the ranks of another one, whose handle this is; it keeps its dtype."""
+    if params.handle_of(param) is None:
+        params.adopt(param, _C.EarlyShard(param, name, handle.group, handle.travel))
+        params.mark_sharded(param)
 
 
 def _gathering_apply(module, function):

@@ -6,6 +6,7 @@ import torch
 
 from capstan.errors import NotAvailable
 from deepspeed.runtime import flat_states
+from deepspeed.utils.logging import logger
 
 
 class DeepSpeedOptimizer:
@@ -152,16 +153,20 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         raise NotAvailable("adding a parameter group to a running engine")
 
     def state_dict(self):
-        return {"optimizer_state_dict": self.optimizer.state_dict(), "loss_scale": self.loss_scale,
+        """Of this rank alone: the optimizer's own state_dict(), whose states are this rank's parts. Not collective."""
+        return {"optimizer_state_dict": type(self.optimizer).state_dict(self.optimizer), "loss_scale": self.loss_scale,
                 "overflow": self.overflow, "clip_grad": self.clip_grad}
 
     def load_state_dict(self, state, *args, **kwargs):
+        """Hyper-parameters and the loss scale; masters and moments come with engine.load_checkpoint()."""
         if "loss_scale" in state and self._engine.fp16_enabled():
             self.loss_scale = state["loss_scale"]
-        inner = state.get("optimizer_state_dict")
-        if inner is not None:
-            for group, saved in zip(self.param_groups, inner["param_groups"]):
-                group.update({key: value for key, value in saved.items() if key != "params"})
+        inner = state.get("optimizer_state_dict") or {}
+        for group, saved in zip(self.param_groups, inner.get("param_groups", ())):
+            group.update({key: value for key, value in saved.items() if key != "params"})
+        if inner.get("state"):
+            logger.warning("optimizer.load_state_dict() takes hyper-parameters and the loss scale; for the states call "
+                           "engine.load_checkpoint(), which fits them to the ranks there are")
 
     def _parts(self, which):
         """This rank's part of a column, one flat tensor per group."""

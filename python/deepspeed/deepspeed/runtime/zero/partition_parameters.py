@@ -8,7 +8,8 @@ import torch.distributed as dist
 import capstan
 from capstan import sharded_init
 from capstan.params import ParamStatus as ZeroParamStatus  # noqa: F401
-from capstan.params import ShardedParameter, handle_of
+from capstan.errors import ConfigError
+from capstan.params import EngineParam, ShardedParameter, handle_of
 from deepspeed.later import later_class
 from deepspeed.runtime.zero.linear import zero3_linear_wrap  # noqa: F401
 
@@ -182,6 +183,15 @@ def _param_methods():
                 handle_of(param).take_from(0)
             handle_of(param).unpin()
 
+    def convert_to_zero_parameters(self, param_list):
+        """Shards parameters that were made later, such as adapters, like this one; before initialize()."""
+        handle = handle_of(self)
+        if isinstance(handle, EngineParam):
+            raise ConfigError("the model has an engine already, which does not know new parameters", "param_list",
+                              "add them before initialize()")
+        for param in param_list:
+            sharded_init.shard_beside(param, handle)
+
     def partition_numel(self):
         return -(-self.ds_numel // dist.get_world_size())
 
@@ -189,7 +199,8 @@ def _param_methods():
         return {"id": self.ds_id, "status": self.ds_status.name, "numel": self.numel(), "ds_numel": self.ds_numel,
                 "shape": tuple(self.shape), "ds_shape": tuple(self.ds_shape), "requires_grad": self.requires_grad}
 
-    for function in (all_gather, all_gather_coalesced, partition, partition_numel, ds_summary):
+    for function in (all_gather, all_gather_coalesced, partition, convert_to_zero_parameters, partition_numel,
+                     ds_summary):
         setattr(ShardedParameter, function.__name__, function)
     ShardedParameter.aligned_size = lambda self: self.partition_numel() * dist.get_world_size()
     ShardedParameter.padding_size = lambda self: self.aligned_size() - self.ds_numel
