@@ -23,6 +23,8 @@ else
   prepare = @$(PYTHON) tools/setup.py $(addprefix --section ,$(1)) $(if $(filter wheels,$(CUDA)),--cuda)
 endif
 
+# Where it cannot be installed, the tests that need it are skipped and say so.
+peer = $(if $(filter none,$(SETUP))$(filter-out checkpoint,$(FOLDER)),@true,-@$(BUILD_PYTHON) tools/peer.py build/peer)
 build = $(BUILD_PYTHON) tools/build.py --python $(BUILD_PYTHON) $(if $(CUDA),--cuda $(CUDA))
 # Everything that needs no libtorch, under the address and undefined-behaviour sanitizers; over libtorch a part of the
 # matrix of stages under each of the address and thread sanitizers (`make campaign` runs all tests under each).
@@ -65,6 +67,7 @@ test:
 	@$(build) $(if $(FOLDER),--folder $(FOLDER))
 	@$(build_asan) $(if $(FOLDER),--folder $(FOLDER))
 	@$(foreach preset,$(reduced),$(call build_reduced,$(preset)) &&) true
+	$(peer)
 	@$(run_tests) --also build/asan $(foreach preset,$(reduced),--reduced build/$(preset)_torch) $(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: bench
@@ -81,7 +84,7 @@ campaign:
 	$(call prepare,build test)
 	@$(BUILD_PYTHON) tools/campaign.py --python $(BUILD_PYTHON) $(ARGS)
 
-# The real DeepSpeed in an environment of its own; tests/checkpoint/test_deepspeed.py runs where it is.
+# The real DeepSpeed in a folder of its own; tests/checkpoint/test_deepspeed.py runs where it is.
 .PHONY: peer
 peer:
 	$(call prepare,build)

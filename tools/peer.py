@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes an environment with the real DeepSpeed, over the torch of the Python that runs this.
+"""Puts the real DeepSpeed into a folder, for the Python that runs this and over its torch.
 
     tools/peer.py build/peer
 
@@ -8,33 +8,41 @@ Tests of checkpoints go to and from it; nothing else of the project needs it.
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
-VERSION = "0.19.8"
-NEEDS = ["setuptools<82", "wheel", "packaging", "hjson", "psutil", "py-cpuinfo", "tqdm", "einops", "msgpack", "pydantic", "ninja"]
+from setup import LOCK, fingerprint, read_section
+
+
+def install(folder, lines):
+    command = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--disable-pip-version-check",
+               "--no-build-isolation", "--target", str(folder)]
+    # From source, with the build tools from the folder itself. No kernel is built: the CPU path needs none.
+    env = dict(os.environ, PYTHONPATH=str(folder), DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
+    source = [line for line in lines if line.startswith("deepspeed==")]
+    for part in ([line for line in lines if line not in source], source):
+        subprocess.run([*command, *part], check=True, env=env, stdin=subprocess.DEVNULL)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder.resolve()
-    python = folder / "bin" / "python"
-    have = subprocess.run([python, "-c", f"import deepspeed; assert deepspeed.__version__ == '{VERSION}'"],
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) if python.exists() else None
-    if have is not None and have.returncode == 0:
+    lines = read_section(LOCK, "peer")
+    stamp, key = folder / "stamp", fingerprint(*lines, sys.executable, sys.version)
+    if stamp.exists() and stamp.read_text() == key:
         return 0
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    own = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=True,
-                         stdout=subprocess.PIPE, text=True).stdout.strip()
-    (Path(own) / "torch_of_the_project.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, *NEEDS], check=True)
-    # Its kernels are not built: the CPU path needs none of them.
-    env = dict(os.environ, DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
-    subprocess.run([*pip, "--no-deps", "--no-build-isolation", f"deepspeed=={VERSION}"], check=True, env=env)
+    print(f"peer: installing {len(lines)} pinned packages into {folder}", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        install(folder, lines)
+    except subprocess.CalledProcessError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        print(f"peer: pip failed ({error.returncode}); tests that need the real DeepSpeed will be skipped", flush=True)
+        return 1
+    stamp.write_text(key)
     return 0
 
 

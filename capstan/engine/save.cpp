@@ -181,7 +181,7 @@ EngineState::SaveContents EngineState::save_contents(const SaveOptions& how) {
                     {"samples", progress.samples},
                     {"optimizer_steps", optimizer_steps()},
                     {"schedule_steps", schedule_steps()}};
-  state.loss_scale = precision::save(loss_scale);
+  state.loss_scale = precision::save(options.precision, loss_scale);
   state.lr_scheduler = how.lr_scheduler;
   state.data = how.data;
   state.client_state = how.client_state;

@@ -104,12 +104,21 @@ ErrorInfo stop_error(const LossScaleStep& step, const std::string& bad_param) {
               "more skipped steps"};
 }
 
-std::map<std::string, double> save(const LossScaleState& state) {
-  return {{"scale", state.scale},
-          {"steps", static_cast<double>(state.steps)},
-          {"last_overflow", static_cast<double>(state.last_overflow)},
-          {"tolerance", static_cast<double>(state.tolerance)},
-          {"skipped_in_a_row", static_cast<double>(state.skipped_in_a_row)}};
+std::map<std::string, double> save(const Options& options, const LossScaleState& state) {
+  std::map<std::string, double> fields = {
+      {"scale", state.scale},
+      {"steps", static_cast<double>(state.steps)},
+      {"last_overflow", static_cast<double>(state.last_overflow)},
+      {"tolerance", static_cast<double>(state.tolerance)},
+      {"skipped_in_a_row", static_cast<double>(state.skipped_in_a_row)}};
+  if (!is_dynamic(options)) return fields;
+  const LossScaleOptions& rules = options.loss_scale;
+  fields["factor"] = kFactor;
+  fields["window_steps"] = static_cast<double>(rules.window_steps);
+  fields["hysteresis"] = rules.hysteresis;
+  fields["consecutive_hysteresis"] = rules.consecutive_hysteresis ? 1 : 0;
+  fields["min_scale"] = rules.min_scale;
+  return fields;
 }
 
 LossScaleState restore_loss_scale(const std::map<std::string, double>& fields) {

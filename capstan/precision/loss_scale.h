@@ -61,8 +61,9 @@ std::string skip_report(const LossScaleState& before, const LossScaleStep& after
 // What to throw when stops_run(): what is known, and what to try.
 ErrorInfo stop_error(const LossScaleStep& step, const std::string& bad_param);
 
-// For checkpoints: every field by its name; restore throws ConfigError for a missing one.
-std::map<std::string, double> save(const LossScaleState& state);
+// For checkpoints: every field by its name, and the rules of a dynamic scale beside them for those
+// who go on without our options; restore takes the fields and throws ConfigError for a missing one.
+std::map<std::string, double> save(const Options& options, const LossScaleState& state);
 LossScaleState restore_loss_scale(const std::map<std::string, double>& fields);
 
 }  // namespace capstan::precision

@@ -1,10 +1,15 @@
-"""One rank of a small run with the real DeepSpeed package, for test_deepspeed.py.
+"""One rank of several small runs, with the real DeepSpeed package or with ours, for test_deepspeed.py.
 
-    RANK=0 WORLD_SIZE=2 MASTER_ADDR=… MASTER_PORT=… python deepspeed_peer.py '{"stage": 2, "dtype": "bf16", …}'
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=… MASTER_PORT=… python deepspeed_peer.py '[{"stage": 2, "dtype": "bf16", …}, …]'
 
-Keys: stage, dtype (fp32, bf16), steps, save, load, universal (folders and a flag), dump (a file: parameters and moments).
+Each entry is one thing to do, one after another in one process, because importing takes longer than all of them:
+a run    stage, dtype (fp32, bf16), steps; load, save: folders; universal: load such a one; loaded, dump: files for
+         parameters and moments as they were loaded, and after the steps
+weights  zero_to_fp32: a folder; dump: a file for what it makes of it
+export   export: one checkpoint of ours; into: the folder for DeepSpeed's layout (only our package can)
 """
 
+import gc
 import json
 import os
 import sys
@@ -12,6 +17,9 @@ import sys
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 import deepspeed  # noqa: E402
 import torch  # noqa: E402
+
+# Its kernels for collectives would be compiled first; Gloo does.
+deepspeed.ops.__compatible_ops__.clear()
 
 
 class Model(torch.nn.Module):
@@ -69,33 +77,62 @@ def states(engine):
         yield name, master, getattr(optimizer, "optimizer", optimizer).state[master]
 
 
+def write(path, values):
+    if torch.distributed.get_rank() == 0:
+        with open(path, "w") as out:
+            json.dump(values, out)
+
+
+def numbers(tensor):
+    return tensor.detach().float().reshape(-1).tolist()
+
+
 def dump(engine, path, losses):
     result = {"losses": losses, "steps": engine.global_steps}
     for name, master, moments in states(engine):
         values = {"master": master, "exp_avg": moments["exp_avg"], "exp_avg_sq": moments["exp_avg_sq"]}
-        for key, value in values.items():
-            result[f"{key}/{name}"] = value.detach().float().reshape(-1).tolist()
-    if engine.global_rank == 0:
-        with open(path, "w") as out:
-            json.dump(result, out)
+        result.update((f"{key}/{name}", numbers(value)) for key, value in values.items())
+    write(path, result)
 
 
-def main():
-    options = json.loads(sys.argv[1])
+def run(options):
     torch.manual_seed(7)
-    deepspeed.init_distributed(dist_backend="gloo")
     model = Model()
     trainable = [p for p in model.parameters() if p.requires_grad]
     engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=trainable, config=config(options))
     if options.get("load"):
         path, client = engine.load_checkpoint(options["load"])
-        assert path is not None, "nothing was loaded"
+        assert path is not None and client["epoch"] == 3, (path, client)
+    if options.get("loaded"):
+        dump(engine, options["loaded"], [])
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options["dtype"]]
     losses = train(engine, engine.global_steps, options.get("steps", 0), dtype)
     if options.get("save"):
         engine.save_checkpoint(options["save"], client_state={"epoch": 3})
     if options.get("dump"):
         dump(engine, options["dump"], losses)
+    engine.destroy()
+
+
+def weights(options):
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    whole = get_fp32_state_dict_from_zero_checkpoint(options["zero_to_fp32"])
+    write(options["dump"], {name: numbers(value) for name, value in whole.items()})
+
+
+def export(options):
+    from deepspeed.checkpoint.export import export_checkpoint
+    if torch.distributed.get_rank() == 0:
+        export_checkpoint(options["export"], options["into"])
+
+
+def main():
+    deepspeed.init_distributed(dist_backend="gloo")
+    for options in json.loads(sys.argv[1]):
+        print("begins", options, flush=True)
+        task = weights if "zero_to_fp32" in options else export if "export" in options else run
+        task(options)
+        gc.collect()
 
 
 main()

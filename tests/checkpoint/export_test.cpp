@@ -47,16 +47,19 @@ std::vector<ColumnSpec> trained_columns() {
           {"optimizer.exp_avg_sq", trained}};
 }
 
-std::filesystem::path save_trained(const std::filesystem::path& folder) {
+std::filesystem::path save_trained(const SaveRequest& request) {
   io::DurableCalls calls;
   Disk disk = system_disk(calls);
-  const SaveRequest request = trained_request(folder);
   const FilePlan plan = plan_files(trained_columns(), kMaxFileBytes);
   const std::filesystem::path partial = begin_save(request, plan, disk);
   PieceWriter writer(plan, partial, {}, disk);
   for (const Piece& piece : test_pieces(trained_columns(), 0, 1, 3)) writer.write(piece);
   write_part(partial, 0, writer.finish(), disk);
   return commit_save(partial, request, plan, 1, disk).folder;
+}
+
+std::filesystem::path save_trained(const std::filesystem::path& folder) {
+  return save_trained(trained_request(folder));
 }
 
 std::string bytes_of(Reader& reader, const std::string& column, const std::string& name) {
@@ -100,6 +103,59 @@ TEST(Export, EveryStageAndNumberOfRanksComesBackBitForBit) {
       EXPECT_THAT(state.client_state, testing::HasSubstr("\"epoch\"")) << what;
     }
   }
+}
+
+TEST(Export, ADynamicLossScaleGoesAlongWithItsRules) {
+  const test::TempFolder folder;
+  SaveRequest request = trained_request(folder / "ours");
+  request.state.precision = {{"params", "fp16"}};
+  request.state.loss_scale = {{"scale", 4096},
+                              {"steps", 9},
+                              {"last_overflow", 6},
+                              {"tolerance", 1},
+                              {"skipped_in_a_row", 0},
+                              {"factor", 2},
+                              {"window_steps", 100},
+                              {"hysteresis", 3},
+                              {"consecutive_hysteresis", 1},
+                              {"min_scale", 0.5}};
+  Reader ours(save_trained(request));
+  for (const int stage : {0, 1, 2, 3}) {
+    const std::filesystem::path into = folder / fmt::format("theirs{}", stage);
+    export_deepspeed(ours, into, {.stage = stage});
+    std::map<std::string, double> expected = request.state.loss_scale;
+    if (stage == 0) {  // its optimizer knows neither patience nor a minimum
+      for (const char* const name : {"hysteresis", "consecutive_hysteresis", "min_scale"}) {
+        expected.erase(name);
+      }
+      expected["tolerance"] = 0;
+    }
+    EXPECT_EQ(open_reader(into / "step5").index().state.loss_scale, expected) << "stage " << stage;
+  }
+}
+
+TEST(Export, WhatAPythonEngineKeepsBesideTheClientsStateIsUsedAndNotTold) {
+  const test::TempFolder folder;
+  SaveRequest request = trained_request(folder / "ours");
+  request.state.client_state = R"({"deepspeed": {"counters": {}, "groups": [
+      {"lr": 0.5, "betas": [0.7, 0.9], "eps": 1e-3, "weight_decay": 0}]}, "client": {"epoch": 3}})";
+  Reader ours(save_trained(request));
+  export_deepspeed(ours, folder / "theirs", {});
+  const TrainingState state = open_reader(folder / "theirs/step5").index().state;
+  EXPECT_THAT(state.client_state, testing::HasSubstr("\"epoch\": 3"));
+  EXPECT_THAT(state.client_state, testing::Not(testing::HasSubstr("counters")));
+  EXPECT_EQ(state.optimizer_scalars.at("lr"), 0.5);
+  EXPECT_EQ(state.optimizer_scalars.at("beta1"), 0.7);
+  EXPECT_EQ(state.optimizer_scalars.at("weight_decay"), 0);
+}
+
+TEST(Export, OfSeveralGroupsIsRefused) {
+  const test::TempFolder folder;
+  SaveRequest request = trained_request(folder / "ours");
+  request.state.client_state = R"({"deepspeed": {"groups": [{"lr": 1}, {"lr": 2}]}, "client": {}})";
+  Reader ours(save_trained(request));
+  EXPECT_THAT(error_text([&] { export_deepspeed(ours, folder / "theirs", {}); }),
+              testing::HasSubstr("2 groups of parameters"));
 }
 
 TEST(Import, AMissingRankOrAShortFileIsTold) {

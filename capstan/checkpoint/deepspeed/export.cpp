@@ -1,13 +1,16 @@
 #include "capstan/checkpoint/deepspeed/export.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
+#include <map>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/deepspeed/archive_writer.h"
+#include "capstan/checkpoint/deepspeed/exported_run.h"
 #include "capstan/checkpoint/deepspeed/exported_tensors.h"
 #include "capstan/checkpoint/file_plan.h"
 #include "capstan/checkpoint/folder.h"
@@ -16,29 +19,15 @@
 namespace capstan::checkpoint {
 namespace {
 
-using Entries = std::vector<std::pair<PyRef, PyRef>>;
-
 // The version whose layout this is.
 constexpr const char* kDeepSpeedVersion = "0.19.8";
 
 PyRef text(const char* value) { return py_text(value); }
 
-PyRef from_json(const json::Value& value) {
-  if (value.boolean() != nullptr) return py_bool(*value.boolean());
-  if (value.integer() != nullptr) return py_int(*value.integer());
-  if (value.real() != nullptr) return py_real(*value.real());
-  if (value.text() != nullptr) return py_text(*value.text());
-  if (value.array() != nullptr) {
-    std::vector<PyRef> items;
-    for (const json::Value& item : *value.array()) items.push_back(from_json(item));
-    return py_list(std::move(items));
-  }
-  if (value.object() == nullptr) return py_none();
-  Entries entries;
-  for (const json::Member& member : *value.object()) {
-    entries.emplace_back(py_text(member.key), from_json(member.value));
-  }
-  return py_dict(std::move(entries));
+void add_missing(Entries& entries, const char* key, PyRef value) {
+  const bool there =
+      std::ranges::any_of(entries, [&](const auto& entry) { return entry.first->text == key; });
+  if (!there) entries.emplace_back(text(key), std::move(value));
 }
 
 PyRef size_tuple(const std::vector<std::int64_t>& shape) {
@@ -52,7 +41,7 @@ PyRef size_tuple(const std::vector<std::int64_t>& shape) {
 class DeepSpeedExport {
  public:
   DeepSpeedExport(Reader& reader, const ExportOptions& options)
-      : reader_(reader), state_(reader.index().state) {
+      : reader_(reader), state_(reader.index().state), hyper_params_(hyper_params(state_)) {
     stage_ = options.stage >= 0 ? options.stage : state_.stage;
     ranks_ = options.ranks > 0 ? options.ranks : state_.world_size;
     const auto dtype = state_.precision.find("params");
@@ -160,8 +149,8 @@ class DeepSpeedExport {
   }
 
   double scalar(const char* name, double otherwise) const {
-    const auto found = state_.optimizer_scalars.find(name);
-    return found == state_.optimizer_scalars.end() ? otherwise : found->second;
+    const auto found = hyper_params_.find(name);
+    return found == hyper_params_.end() ? otherwise : found->second;
   }
   std::int64_t counter(const char* name) const {
     const auto found = state_.progress.find(name);
@@ -188,7 +177,7 @@ class DeepSpeedExport {
         {text("differentiable"), py_bool(false)},
         {text("fused"), py_none()},
         {text("bias_correction"), py_bool(true)},
-        {text("decoupled_weight_decay"), py_bool(state_.optimizer != "adam")},
+        {text("decoupled_weight_decay"), py_bool(!state_.optimizer.ends_with("adam"))},
         {text("params"), py_list(std::move(params))}};
     return py_dict({{text("state"), py_dict(std::move(by_index))},
                     {text("param_groups"), py_list({py_dict(std::move(group))})}});
@@ -253,11 +242,10 @@ class DeepSpeedExport {
     }
     PyRef torch = torch_state(each);
     if (half_ == Element::f32) return torch;
-    return py_dict({{text("dynamic_loss_scale"), py_bool(false)},
-                    {text("cur_scale"), py_real(1.0)},
-                    {text("cur_iter"), py_int(counter("steps"))},
-                    {text("optimizer_state_dict"), std::move(torch)},
-                    {text("fp32_groups"), py_list({py_list(std::move(masters))})}});
+    Entries entries = loss_scale_entries(state_);
+    entries.emplace_back(text("optimizer_state_dict"), std::move(torch));
+    entries.emplace_back(text("fp32_groups"), py_list({py_list(std::move(masters))}));
+    return py_dict(std::move(entries));
   }
 
   PyRef model_states(ArchiveWriter& archive, int rank) const {
@@ -287,22 +275,11 @@ class DeepSpeedExport {
         {text("mp_world_size"), py_int(1)},
         {text("checkpoint_parallel_dimensions"),
          py_dict({{text("pp_degree"), py_int(1)}, {text("tp_degree"), py_int(1)}})}};
-    const json::Value client = json::read(state_.client_state, "client_state");
-    if (client.find("ds_config") == nullptr) root.emplace_back(text("ds_config"), py_dict({}));
-    if (client.find("ds_version") == nullptr) {
-      root.emplace_back(text("ds_version"), text(kDeepSpeedVersion));
-    }
-    for (const json::Member& member : *client.object()) {
-      root.emplace_back(py_text(member.key), from_json(member.value));
-    }
+    Entries client = client_entries(state_.client_state);
+    std::ranges::move(client, std::back_inserter(root));
+    add_missing(root, "ds_config", py_dict({}));
+    add_missing(root, "ds_version", text(kDeepSpeedVersion));
     return py_dict(std::move(root));
-  }
-
-  PyRef loss_scaler() const {
-    const auto found = state_.loss_scale.find("scale");
-    const double scale = found == state_.loss_scale.end() ? 1.0 : found->second;
-    return py_object("deepspeed.runtime.fp16.loss_scaler.LossScaler", {},
-                     {{text("cur_scale"), py_real(scale)}, {text("dynamic"), py_bool(false)}});
   }
 
   // Which elements of which parameter stand where in this rank's part.
@@ -330,8 +307,8 @@ class DeepSpeedExport {
     PyRef torch = torch_state({std::move(state)});
     Entries dict = {{text("zero_stage"),
                      py_object("deepspeed.runtime.zero.config.ZeroStageEnum", {py_int(stage_)})},
-                    {text("loss_scaler"), loss_scaler()},
-                    {text("dynamic_loss_scale"), py_bool(false)},
+                    {text("loss_scaler"), loss_scaler(state_)},
+                    {text("dynamic_loss_scale"), py_bool(scales_dynamically(state_))},
                     {text("overflow"), py_bool(false)}};
     if (stage_ == 3) {
       dict.emplace_back(text("partition_count"), py_int(ranks_));
@@ -358,6 +335,7 @@ class DeepSpeedExport {
 
   Reader& reader_;
   const TrainingState& state_;
+  std::map<std::string, double> hyper_params_;
   int stage_ = 0;
   int ranks_ = 1;
   Element half_ = Element::f32;

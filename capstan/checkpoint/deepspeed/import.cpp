@@ -41,6 +41,14 @@ constexpr std::array kOwnKeys = {"module",
                                  "checkpoint_parallel_dimensions",
                                  "universal_checkpoint_info"};
 
+// Rules of a dynamic loss scale: our name and DeepSpeed's.
+constexpr std::array<std::pair<const char*, std::string_view>, 5> kScaleRules = {
+    {{"factor", "scale_factor"},
+     {"window_steps", "scale_window"},
+     {"hysteresis", "delayed_shift"},
+     {"consecutive_hysteresis", "consecutive_hysteresis"},
+     {"min_scale", "min_scale"}}};
+
 json::Value to_json(const PyValue& value, const std::string& key) {
   switch (value.kind) {
     case PyKind::none:
@@ -201,11 +209,15 @@ std::int64_t integer_of(const PyValue& dict, const char* key) {
   return found == nullptr ? 0 : static_cast<std::int64_t>(found->number());
 }
 
+// The scaler of stages 1 to 3, or at stage 0 the optimizer that scales by itself.
+const PyValue* scaler_of(const DeepSpeedFiles& files) {
+  if (files.optims.empty()) return files.model().find("optimizer");
+  return required(files.optims.front().root(), "optimizer_state_dict", files.folder.string())
+      .find("loss_scaler");
+}
+
 void add_loss_scale(TrainingState& state, const DeepSpeedFiles& files) {
-  if (files.optims.empty()) return;
-  const PyValue& dict =
-      required(files.optims.front().root(), "optimizer_state_dict", files.folder.string());
-  const PyValue* const scaler = dict.find("loss_scaler");
+  const PyValue* const scaler = scaler_of(files);
   if (scaler == nullptr || scaler->find("cur_scale") == nullptr) return;
   const PyValue* const last = scaler->find("last_overflow_iter");
   state.loss_scale = {{"scale", scaler->find("cur_scale")->number()},
@@ -213,6 +225,11 @@ void add_loss_scale(TrainingState& state, const DeepSpeedFiles& files) {
                       {"last_overflow", last == nullptr ? -1 : last->number()},
                       {"tolerance", static_cast<double>(integer_of(*scaler, "cur_hysteresis"))},
                       {"skipped_in_a_row", 0}};
+  if (scaler->find("scale_window") == nullptr) return;
+  for (const auto& [ours, theirs] : kScaleRules) {
+    const PyValue* const rule = scaler->find(theirs);
+    if (rule != nullptr) state.loss_scale[ours] = rule->number();
+  }
 }
 
 void add_run(TrainingState& state, const DeepSpeedFiles& files, const TrainedParams& trained) {

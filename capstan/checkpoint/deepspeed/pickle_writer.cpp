@@ -145,6 +145,7 @@ class PickleText {
   }
   void object(const PyValue& value) {
     global(value.text);
+    if (value.items.empty() && value.dict.empty()) return;
     out_ += '(';
     for (const PyRef& item : value.items) write(*item);
     out_ += 't';

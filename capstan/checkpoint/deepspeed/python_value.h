@@ -57,7 +57,8 @@ PyRef py_list(std::vector<PyRef> items);
 PyRef py_tuple(std::vector<PyRef> items);
 PyRef py_dict(std::vector<std::pair<PyRef, PyRef>> entries);
 PyRef py_tensor(PyTensor tensor);
-// A class with arguments (called with them) and, where it has some, attributes.
+// A class with arguments (called with them) and, where it has some, attributes; with neither it
+// stands for itself, as torch.float16 does.
 PyRef py_object(std::string class_name, std::vector<PyRef> arguments,
                 std::vector<std::pair<PyRef, PyRef>> attributes = {});
 

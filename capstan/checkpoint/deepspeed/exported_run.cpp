@@ -1,0 +1,123 @@
+#include "capstan/checkpoint/deepspeed/exported_run.h"
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/json/reader.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+double field(const TrainingState& state, const char* name, double otherwise) {
+  const auto found = state.loss_scale.find(name);
+  return found == state.loss_scale.end() ? otherwise : found->second;
+}
+
+PyRef count(const TrainingState& state, const char* name, double otherwise) {
+  return py_int(static_cast<std::int64_t>(field(state, name, otherwise)));
+}
+
+// What the Python package keeps beside the client's state; null where another engine saved.
+const json::Value* python_state(const json::Value& stored) { return stored.find("deepspeed"); }
+
+double number(const json::Value& value) {
+  return value.real() != nullptr ? *value.real() : static_cast<double>(*value.integer());
+}
+bool is_number(const json::Value* value) {
+  return value != nullptr && (value->real() != nullptr || value->integer() != nullptr);
+}
+
+PyRef scale(const TrainingState& state) { return py_real(field(state, "scale", 1)); }
+
+}  // namespace
+
+PyRef from_json(const json::Value& value) {
+  if (value.boolean() != nullptr) return py_bool(*value.boolean());
+  if (value.integer() != nullptr) return py_int(*value.integer());
+  if (value.real() != nullptr) return py_real(*value.real());
+  if (value.text() != nullptr) return py_text(*value.text());
+  if (value.array() != nullptr) {
+    std::vector<PyRef> items;
+    items.reserve(value.array()->size());
+    for (const json::Value& item : *value.array()) items.push_back(from_json(item));
+    return py_list(std::move(items));
+  }
+  if (value.object() == nullptr) return py_none();
+  Entries entries;
+  entries.reserve(value.object()->size());
+  for (const json::Member& member : *value.object()) {
+    entries.emplace_back(py_text(member.key), from_json(member.value));
+  }
+  return py_dict(std::move(entries));
+}
+
+bool scales_dynamically(const TrainingState& state) {
+  return state.loss_scale.contains("window_steps");
+}
+
+PyRef loss_scaler(const TrainingState& state) {
+  if (!scales_dynamically(state)) {
+    return py_object("deepspeed.runtime.fp16.loss_scaler.LossScaler", {},
+                     {{py_text("cur_scale"), scale(state)}, {py_text("dynamic"), py_bool(false)}});
+  }
+  return py_object(
+      "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler", {},
+      {{py_text("cur_scale"), scale(state)},
+       {py_text("dynamic"), py_bool(true)},
+       {py_text("cur_iter"), count(state, "steps", 0)},
+       {py_text("last_overflow_iter"), count(state, "last_overflow", -1)},
+       {py_text("scale_factor"), py_real(field(state, "factor", 2))},
+       {py_text("scale_window"), count(state, "window_steps", 1000)},
+       {py_text("min_scale"), py_real(field(state, "min_scale", 1))},
+       {py_text("delayed_shift"), count(state, "hysteresis", 2)},
+       {py_text("cur_hysteresis"), count(state, "tolerance", 2)},
+       {py_text("consecutive_hysteresis"), py_bool(field(state, "consecutive_hysteresis", 0) != 0)},
+       {py_text("raise_error_at_min_scale"), py_bool(true)},
+       {py_text("dtype"), py_object("torch.float16", {})}});
+}
+
+Entries loss_scale_entries(const TrainingState& state) {
+  const bool dynamic = scales_dynamically(state);
+  Entries entries = {{py_text("dynamic_loss_scale"), py_bool(dynamic)},
+                     {py_text("cur_scale"), scale(state)},
+                     {py_text("cur_iter"), count(state, "steps", 0)}};
+  if (dynamic) {
+    entries.emplace_back(py_text("last_overflow_iter"), count(state, "last_overflow", -1));
+    entries.emplace_back(py_text("scale_factor"), py_real(field(state, "factor", 2)));
+    entries.emplace_back(py_text("scale_window"), count(state, "window_steps", 1000));
+  }
+  return entries;
+}
+
+std::map<std::string, double> hyper_params(const TrainingState& state) {
+  std::map<std::string, double> values = state.optimizer_scalars;
+  const json::Value stored = json::read(state.client_state, "client_state");
+  const json::Value* const python = python_state(stored);
+  const json::Value* const groups = python == nullptr ? nullptr : python->find("groups");
+  if (groups == nullptr || groups->array() == nullptr || groups->array()->empty()) return values;
+  if (groups->array()->size() > 1) {
+    throw ConfigError(
+        {.what = fmt::format("the run had {} groups of parameters", groups->array()->size()),
+         .where = "export to DeepSpeed's layout",
+         .fix = "only checkpoints of one group can be exported"});
+  }
+  const json::Value& group = groups->array()->front();
+  for (const char* const name : {"lr", "eps", "weight_decay"}) {
+    if (is_number(group.find(name))) values[name] = number(*group.find(name));
+  }
+  const json::Value* const betas = group.find("betas");
+  if (betas == nullptr || betas->array() == nullptr || betas->array()->size() != 2) return values;
+  values["beta1"] = number(betas->array()->front());
+  values["beta2"] = number(betas->array()->back());
+  return values;
+}
+
+Entries client_entries(const std::string& client_state) {
+  const json::Value stored = json::read(client_state, "client_state");
+  const json::Value* const inner =
+      python_state(stored) != nullptr ? stored.find("client") : nullptr;
+  const PyRef client = from_json(inner != nullptr ? *inner : stored);
+  return client->dict;
+}
+
+}  // namespace capstan::checkpoint

@@ -1,0 +1,33 @@
+// What a checkpoint of ours says about its run beside the tensors, as DeepSpeed's files say it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capstan/checkpoint/deepspeed/python_value.h"
+#include "capstan/checkpoint/training_state.h"
+#include "capstan/json/value.h"
+
+namespace capstan::checkpoint {
+
+using Entries = std::vector<std::pair<PyRef, PyRef>>;
+
+PyRef from_json(const json::Value& value);
+
+// Whether the run looked for its loss scale by itself.
+bool scales_dynamically(const TrainingState& state);
+// The object of stages 1 to 3; a run that goes on takes it with all its rules.
+PyRef loss_scaler(const TrainingState& state);
+// What stage 0 keeps of it among the optimizer's entries.
+Entries loss_scale_entries(const TrainingState& state);
+
+// lr, beta1, beta2, eps and weight_decay where they are known. Throws ConfigError for a run with
+// several groups of parameters: a checkpoint does not say which parameter is in which.
+std::map<std::string, double> hyper_params(const TrainingState& state);
+
+// The client's own entries, by their keys.
+Entries client_entries(const std::string& client_state);
+
+}  // namespace capstan::checkpoint
