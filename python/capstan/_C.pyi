@@ -63,6 +63,7 @@ class Model:
     aliases: dict[str, str]
     tree: list[tuple[str, str, int, bool, list[int]]]
     early: list[EarlyShard | None]
+    device: Any  # torch.device or None
     def __init__(self) -> None: ...
 
 class Engine:
