@@ -56,6 +56,21 @@ class EngineParam:
             self.core.take_from(self.index, root)
 
 
+class OwnElements(torch.Tensor):
+    """A rank's elements of a parameter, the very memory: setting `data` writes them, as writing in place does."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # results are ordinary tensors
+
+    @property
+    def data(self):
+        return self.detach()
+
+    @data.setter
+    def data(self, values):
+        with torch.no_grad():
+            self.copy_(values)
+
+
 class ShardedParameter(torch.nn.Parameter):
     """What the class of a parameter becomes when it is sharded; the object stays the same."""
 
@@ -80,6 +95,7 @@ class ShardedParameter(torch.nn.Parameter):
         """This rank's elements, 1-D."""
         handle = handle_of(self)
         part = handle.part if not isinstance(handle, EngineParam) else handle.core.local_param(handle.index)
+        part = part.as_subclass(OwnElements)
         part.ds_numel = part.numel()
         part.status = ParamStatus.AVAILABLE
         return part

@@ -71,6 +71,22 @@ def test_views_kept_between_forward_and_backward_change_no_gradient(world):
     assert all(ranks.run(world, backward_after_gather))
 
 
+def write_own_elements():
+    model, engine = make(3)
+    for value, param in enumerate(model.parameters(), 1):
+        param.ds_tensor.data = torch.full_like(param.ds_tensor, value)
+        param.ds_tensor.add_(10)
+    with capstan.gathered(model):
+        values = [p.unique().tolist() for p in model.parameters()]
+    return values, type(model[0].weight.ds_tensor + 1) is torch.Tensor
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_what_every_rank_writes_into_its_own_elements_is_the_parameter(world):
+    for values, plain in ranks.run(world, write_own_elements):
+        assert values == [[11.0], [12.0], [13.0], [14.0]] and plain
+
+
 class Watching(torch.optim.SGD):
     """Notes for each gradient whether it is a part of a larger buffer."""
 
