@@ -12,11 +12,20 @@
 #include "capstan/checkpoint/file_bytes.h"
 #include "capstan/checkpoint/index.h"
 #include "capstan/checkpoint/part.h"
+#include "capstan/checkpoint/past_cache.h"
 
 namespace capstan::checkpoint {
 namespace {
 
 constexpr std::chrono::milliseconds kPollPause{20};
+
+// Copies of host memory at a time. Chosen: a core or two do not fill the memory's bandwidth, and
+// more than four seldom add to it.
+int copy_threads() {
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 4U));
+}
+
+constexpr std::int64_t kBytesPerCopier = std::int64_t{32} << 20;  // less is not worth a thread
 
 // Small enough to be copied aside one at a time; those of a device last, where copying begins.
 std::deque<Piece> cut_into_blocks(const std::vector<Piece>& pieces, std::int64_t block_bytes) {
@@ -28,6 +37,7 @@ std::deque<Piece> cut_into_blocks(const std::vector<Piece>& pieces, std::int64_t
         Piece block = piece;
         block.begin = begin;
         block.end = std::min(begin + block_bytes, piece.end);
+        if (piece.host != nullptr) block.host = piece.host + (begin - piece.begin);
         blocks.push_back(std::move(block));
       }
     }
@@ -44,7 +54,12 @@ std::int64_t limited_bytes(const Piece& piece) { return piece.on_device ? 0 : si
 Piece copy_of(const Piece& piece, const TakeMemory& take_memory) {
   std::shared_ptr<void> memory = take_memory(size_of(piece));
   auto* const bytes = static_cast<std::byte*>(memory.get());
-  piece.fill(piece.begin, {bytes, static_cast<std::size_t>(size_of(piece))});
+  const auto size = static_cast<std::size_t>(size_of(piece));
+  if (piece.host != nullptr) {
+    copy_past_cache({piece.host, size}, bytes);
+  } else {
+    piece.fill(piece.begin, {bytes, size});
+  }
   Piece copy = piece;
   copy.fill = [memory = std::move(memory), bytes, first = piece.begin](std::int64_t begin,
                                                                        std::span<std::byte> into) {
@@ -62,7 +77,7 @@ std::shared_ptr<void> plain_memory(std::int64_t bytes) {
 }
 
 BackgroundSave::BackgroundSave(BackgroundJob job) : job_(std::move(job)) {
-  const std::int64_t block = std::clamp(job_.copy_bytes / 4, std::int64_t{4096}, kBlockBytes);
+  const std::int64_t block = std::clamp(job_.copy_bytes / 4, std::int64_t{4096}, kWriteBytes);
   live_ = cut_into_blocks(std::exchange(job_.pieces, {}), block / 4096 * 4096);
   if (!live_.empty() && live_.back().on_device) {
     copier_ = std::thread([this] { copy_from_device(); });
@@ -85,6 +100,8 @@ bool BackgroundSave::take_piece(Piece& piece) {
   const std::lock_guard lock(mutex_);
   if (stopping_) throw given_up();
   if (failure_) std::rethrow_exception(failure_);
+  // While memory can be copied all cores do that: it is free sooner than by being written.
+  if (releasing_ && has_room()) return false;
   std::deque<Piece>& from = live_.empty() ? copied_ : live_;
   if (from.empty()) return false;
   in_hand_ = &from == &live_;
@@ -195,7 +212,7 @@ void BackgroundSave::copy_aside(std::unique_lock<std::mutex>& lock) {
     stats_.copied_bytes += size_of(piece);
     copied_.push_back(std::move(*copy));
   }
-  changed_.notify_all();
+  if (!releasing_ || !has_room()) changed_.notify_all();
 }
 
 void BackgroundSave::copy_from_device() noexcept {
@@ -203,18 +220,39 @@ void BackgroundSave::copy_from_device() noexcept {
   while (!live_.empty() && live_.back().on_device) copy_aside(lock);
 }
 
-void BackgroundSave::release_memory() {
-  const auto begin = std::chrono::steady_clock::now();
+bool BackgroundSave::has_room() const {
+  return !live_.empty() && aside_bytes_ + limited_bytes(live_.back()) <= job_.copy_bytes;
+}
+
+// Until nothing is live, on several threads at once.
+void BackgroundSave::copy_live() {
   std::unique_lock lock(mutex_);
   while (!live_.empty() || in_hand_ || copying_ > 0) {
-    const bool room =
-        !live_.empty() && aside_bytes_ + limited_bytes(live_.back()) <= job_.copy_bytes;
-    if (room) {
+    if (has_room()) {
       copy_aside(lock);
     } else {
       changed_.wait(lock);
     }
   }
+}
+
+void BackgroundSave::release_memory() {
+  const auto begin = std::chrono::steady_clock::now();
+  std::int64_t live_bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    releasing_ = true;
+    for (const Piece& piece : live_) live_bytes += size_of(piece);
+  }
+  {
+    std::vector<std::jthread> helpers;
+    for (int i = 1; i < copy_threads() && live_bytes > i * kBytesPerCopier; ++i) {
+      helpers.emplace_back([this] { copy_live(); });
+    }
+    copy_live();
+  }
+  const std::lock_guard lock(mutex_);
+  releasing_ = false;
   stats_.blocked += std::chrono::steady_clock::now() - begin;
 }
 

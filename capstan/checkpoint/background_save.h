@@ -76,7 +76,9 @@ class BackgroundSave {
   void write_pieces(Disk& disk);
   bool take_piece(Piece& piece);
   void piece_written(const Piece& piece);
+  bool has_room() const;
   void copy_aside(std::unique_lock<std::mutex>& lock);
+  void copy_live();
   void fail(std::exception_ptr failure);
   template <typename Ready>
   void await_peers(const char* what, Ready&& ready);
@@ -88,6 +90,7 @@ class BackgroundSave {
   std::deque<Piece> copied_;      // aside
   bool in_hand_ = false;          // a live piece is being written
   int copying_ = 0;               // pieces on their way aside
+  bool releasing_ = false;        // the caller waits for live memory: leave it to be copied
   std::int64_t aside_bytes_ = 0;  // of host memory
   Stats stats_;
   bool stopping_ = false;

@@ -5,17 +5,17 @@
 
 #include "capstan/checkpoint/checksum.h"
 #include "capstan/checkpoint/file_bytes.h"
-#include "capstan/checkpoint/index.h"
 
 namespace capstan::checkpoint {
 namespace {
 
-// Enough that copying and writing overlap; more only costs memory.
-constexpr int kBuffers = 4;
+// Enough that copying and writing overlap and the disk's queue is never empty; more only costs
+// memory.
+constexpr int kBuffers = 8;
 
 std::int64_t bytes_per_buffer(const BufferOptions& options) {
   const std::int64_t share = options.several ? options.bytes / kBuffers : options.bytes;
-  const std::int64_t limit = std::min(share, kBlockBytes);
+  const std::int64_t limit = std::min(share, kWriteBytes);
   return std::max(limit / io::kDirectIoAlignBytes, std::int64_t{1}) * io::kDirectIoAlignBytes;
 }
 
@@ -62,8 +62,8 @@ void PieceWriter::write_block(const Piece& piece, TensorPlace place, std::int64_
       slot.buffer.bytes().subspan(static_cast<std::size_t>(offset % io::kDirectIoAlignBytes),
                                   static_cast<std::size_t>(end - begin));
   piece.fill(begin, bytes);
-  part_.blocks.push_back({place.file, place.tensor, begin, end, checksum(bytes)});
   slot.write = ring_.write(file(place.file), offset, bytes);
+  part_.blocks.push_back({place.file, place.tensor, begin, end, checksum(bytes)});
   written_bytes_ += end - begin;
 }
 

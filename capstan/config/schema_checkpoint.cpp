@@ -85,8 +85,8 @@ std::vector<Section> checkpoint_sections() {
           .costs("Host memory for a copy of what the device holds."),
       integer("io_buffer_size", "67108864")
           .at_least(4096)
-          .says("Bytes of the buffer.")
-          .costs("Larger: fewer, larger writes."),
+          .says("Bytes of the buffers, at most.")
+          .costs("Eight writes of 2 MiB are in flight; more is never taken, less is slower."),
       flag("io_buffer_double", true)
           .says("Fill one part while others are written.")
           .costs("The buffer twice; faster."),

@@ -1,6 +1,7 @@
 #include "capstan/engine/stored_tensors.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -66,7 +67,11 @@ checkpoint::Fill fill_from(at::Tensor values, std::int64_t begin_bytes) {
     const at::Tensor target =
         at::from_blob(into.data(), {elems}, at::TensorOptions(values.scalar_type()));
     const at::Tensor wanted = values.narrow(0, (begin - begin_bytes) / size, elems);
-    if (wanted.is_cpu()) {
+    if (wanted.is_cpu() && wanted.is_contiguous()) {
+      // Not copy_(): several threads of a save copy at once, and each would start a team of its
+      // own.
+      std::memcpy(into.data(), wanted.const_data_ptr(), into.size());
+    } else if (wanted.is_cpu()) {
       target.copy_(wanted);
     } else {
       copy_to_host(target, wanted);
@@ -174,11 +179,17 @@ std::vector<checkpoint::Piece> pieces_of(const std::string& column,
     const ElemRange range = layout::intersect(each.in_param, {0, names.elems(each.param)});
     if (range.size() == 0) continue;
     const auto size = static_cast<std::int64_t>(each.values.itemsize());
+    const at::Tensor values =
+        each.values.narrow(0, range.begin - each.in_param.begin, range.size());
+    const bool plain = values.is_cpu() && values.is_contiguous();
     pieces.push_back(
-        {column, names.name(each.param), range.begin * size, range.end * size,
-         fill_from(each.values.narrow(0, range.begin - each.in_param.begin, range.size()),
-                   range.begin * size),
-         /*on_device=*/!each.values.is_cpu()});
+        {.column = column,
+         .tensor = names.name(each.param),
+         .begin = range.begin * size,
+         .end = range.end * size,
+         .fill = fill_from(values, range.begin * size),
+         .on_device = !values.is_cpu(),
+         .host = plain ? static_cast<const std::byte*>(values.const_data_ptr()) : nullptr});
   }
   return pieces;
 }

@@ -1,12 +1,15 @@
 #include "capstan/checkpoint/background_save.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/reader.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
 
 namespace capstan::checkpoint {
@@ -62,6 +65,41 @@ TEST(BackgroundSave, HoldsTheValuesOfItsBeginWhateverTheUpdateDoes) {
     EXPECT_EQ(saves.front()->committed()->sequence, 1);
     EXPECT_GT(saves.front()->stats().copied_bytes + saves.back()->stats().copied_bytes, 0);
   }
+}
+
+// Plain host memory, enough of it that several threads copy it aside.
+TEST(BackgroundSave, CopiesPlainMemoryAsideBeforeItChanges) {
+  const test::TempFolder folder;
+  constexpr std::int64_t kBytes = std::int64_t{80} << 20;
+  std::vector<std::byte> memory(kBytes);
+  for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i % 251);
+  const std::vector<std::byte> before = memory;
+  const std::vector<ColumnSpec> columns = {{kModelColumn, {{"w", Element::u8, {kBytes}}}}};
+  BackgroundJob job;
+  job.request = {.folder = folder.path(), .tag = "step1"};
+  job.plan = plan_files(columns, kMaxFileBytes);
+  job.partial = partial_path(job.request);
+  job.copy_bytes = kBytes;
+  job.pieces = {{.column = kModelColumn,
+                 .tensor = "w",
+                 .end = kBytes,
+                 .fill =
+                     [&](std::int64_t begin, std::span<std::byte> into) {
+                       std::memcpy(into.data(), memory.data() + begin, into.size());
+                     },
+                 .host = memory.data()}};
+  BackgroundSave save(std::move(job));
+  save.release_memory();
+  std::fill(memory.begin(), memory.end(), std::byte{255});  // the update
+  save.wait();
+  EXPECT_GT(save.stats().copied_bytes, 0);
+  Reader reader(folder / "step1");
+  std::int64_t wrong = 0;
+  reader.read(*reader.find(kModelColumn, "w"), 0, kBytes,
+              [&](std::int64_t at, std::span<const std::byte> bytes) {
+                wrong += std::memcmp(bytes.data(), before.data() + at, bytes.size()) == 0 ? 0 : 1;
+              });
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(BackgroundSave, AnErrorShowsAtTheNextLookAndNothingIsSaved) {

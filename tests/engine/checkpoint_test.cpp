@@ -398,6 +398,41 @@ TEST(BackgroundSave, HoldsTheMomentOfItsCallWhileTrainingGoesOn) {
   }
 }
 
+// The save of step 2 is still being written when the next backward updates, or a disk's buffers
+// are used again.
+TEST(BackgroundSave, HoldsItsMomentBesideEarlyUpdatesAndStatesOnADisk) {
+  using store::EarlyUpdates;
+  using store::Placement;
+  for (const Placement optimizer : {Placement::host, Placement::nvme}) {
+    for (const EarlyUpdates early : {EarlyUpdates::never, EarlyUpdates::always}) {
+      if (optimizer == Placement::nvme && early == EarlyUpdates::always) continue;  // refused
+      for (const Placement params : {Placement::device, Placement::nvme}) {
+        const TempFolder folder;
+        engine::Options options = options_of(3, DType::bf16);
+        options.batch.accumulation_steps = 1;
+        options.gradient_clipping = 0;
+        options.store.optimizer.placement = optimizer;
+        options.store.optimizer.late_updates = false;
+        options.store.optimizer.early_updates = early;
+        options.store.optimizer.nvme_paths = {folder / "states"};
+        options.store.params.placement = params;
+        options.store.params.nvme_paths = {folder / "params"};
+        options.checkpoint.snapshot_bytes = std::int64_t{1} << 20;
+        const Contents whole = run({.options = options,
+                                    .save_to = folder / "saved",
+                                    .save = {.asynchronous = true},
+                                    .save_after = 2});
+        const Contents resumed =
+            run({.options = options, .first_step = 2, .load_from = folder / "saved"});
+        expect_same(
+            whole, resumed,
+            fmt::format("optimizer {}, parameters {}, early {}", static_cast<int>(optimizer),
+                        static_cast<int>(params), static_cast<int>(early)));
+      }
+    }
+  }
+}
+
 TEST(BackgroundSave, WaitsForTheOneBeforeIt) {
   const TempFolder folder;
   run_ranks(2, [&](comm::Group& group) {
