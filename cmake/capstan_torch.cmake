@@ -8,10 +8,14 @@ if(CAPSTAN_TORCH STREQUAL "OFF")
   return()
 endif()
 
+# `pip install .` says for whom it builds; that may be another environment than the last time.
+if(SKBUILD AND NOT "${CAPSTAN_PYTHON_EXECUTABLE}" STREQUAL "${Python3_EXECUTABLE}")
+  set(CAPSTAN_PYTHON_EXECUTABLE "${Python3_EXECUTABLE}" CACHE FILEPATH "The Python whose torch is linked" FORCE)
+  unset(CAPSTAN_TORCH_DIR CACHE)
+  unset(CAPSTAN_CUDART CACHE)
+endif()
+
 if(NOT CAPSTAN_TORCH_DIR)
-  if(NOT CAPSTAN_PYTHON_EXECUTABLE AND SKBUILD)  # `pip install .` says for whom it builds
-    set(CAPSTAN_PYTHON_EXECUTABLE "${Python3_EXECUTABLE}" CACHE FILEPATH "The Python whose torch is linked" FORCE)
-  endif()
   if(NOT CAPSTAN_PYTHON_EXECUTABLE)
     find_program(CAPSTAN_PYTHON_EXECUTABLE NAMES python3)
   endif()
