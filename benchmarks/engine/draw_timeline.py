@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""draw_timeline.py TRACE.json OUT.svg: one step of `gpt_bench --trace` as bars: kernels, copies to the host, copies back."""
+"""draw_timeline.py TRACE.json OUT.svg: one step as bars: of `gpt_bench --trace` kernels, copies to the host, copies back; of
+`nvme_bench` reads, updates, writes."""
 import json
 import sys
 
@@ -7,6 +8,8 @@ WIDTH, ROW, LEFT, TOP = 860, 46, 130, 20
 
 
 def lanes(events):
+    if any(e.get("cat") == "read" for e in events):
+        return {name: [(e["ts"], e["dur"]) for e in events if e.get("cat") == name] for name in ("read", "update", "write")}
     rows = {"GPU kernels": [], "to the host": [], "to the device": []}
     for e in events:
         if e.get("cat") == "kernel":

@@ -105,6 +105,13 @@ class Rules {
         table_.number(base + "min_coeff") > table_.number(base + "max_coeff")) {
       problem("min_coeff is above max_coeff", base + "min_coeff", "swap the two");
     }
+    const bool lamb = table_.find(base + "max_coeff") != nullptr;  // only LAMB has it
+    if (lamb && table_.text("zero_optimization.offload_optimizer.device") == "nvme" &&
+        table_.integer("zero_optimization.stage") > 0) {
+      problem("LAMB needs norms of whole tensors, which a state on nvme passes by in pieces",
+              "zero_optimization.offload_optimizer.device",
+              "use \"cpu\" there, or AdamW, Adam, Lion, Adagrad or SGD");
+    }
     if (!table_.names_below("capstan.parameter_groups").empty() &&
         table_.text("optimizer.type").empty()) {
       problem("there are parameter groups, but no optimizer that they could change",

@@ -113,9 +113,10 @@ void EngineState::expect_backward(bool allowed, bool scaled) {
 }
 
 void EngineState::make_updater(const Parts& parts) {
-  // A core is left to the thread that launches forward or backward beside an update.
+  // A core is left to the thread that launches forward or backward beside an update, or that keeps
+  // the disk busy.
   const shard::HostSettings& host = sharded->settings().host;
-  const bool beside = host.late_updates || host.early_bytes > 0;
+  const bool beside = host.late_updates || host.early_bytes > 0 || sharded->swap_files() != nullptr;
   const int share = static_cast<int>(options.store.optimizer.core_share * at::get_num_threads());
   const int threads = std::min(share, at::get_num_threads() - (beside ? 1 : 0));
   workers_ = std::make_unique<optim::WorkerPool>(std::max(1, threads));
@@ -196,6 +197,7 @@ StepReport EngineState::take_step() {
   progress.samples += options.batch.train_samples;
   const bool look = options.precision.scales_loss() || options.precision.check_grad_overflow;
   guessed_ = false;
+  updater_->expect_update(*sharded);
   const GradNorm norm = check_and_apply(report, look);
   report.grad_norm = norm.sum_norm * gradient_factor();
   const bool overflowed = look && norm.non_finite.has_value();

@@ -39,6 +39,18 @@ void check_same_device(const shard::ModelView& view, std::size_t index) {
                      .fix = "move the whole model to one device before the engine takes it"});
 }
 
+// From a disk, state passes through host memory in pieces, each seen once.
+void check_streams(const Options& options, bool has_optimizer_factory) {
+  const bool lamb = options.optimizer.has_value() && options.optimizer->kind == optim::Kind::lamb;
+  if (!lamb && !has_optimizer_factory) return;
+  throw ConfigError(
+      {.what = lamb ? "lamb needs norms of whole tensors, which a state on nvme passes by in pieces"
+                    : "an optimizer that is not ours cannot keep its state on nvme",
+       .where = "zero_optimization.offload_optimizer.device",
+       .fix = "use \"cpu\" there, or an optimizer of ours that works element by element: AdamW, "
+              "Adam, Lion, Adagrad, SGD"});
+}
+
 // GEMM kernels are chosen by the alignment of their operands: the same at every stage.
 constexpr std::int64_t kCpuAlignBytes = 64;
 constexpr std::int64_t kCudaAlignBytes = 512;
@@ -66,10 +78,7 @@ void check(const Options& options, bool has_optimizer_factory) {
     if (options.store.optimizer.nvme_paths.empty()) {
       problems.emplace_back("an optimizer on nvme needs nvme_paths");
     }
-    if (has_optimizer_factory ||
-        (options.optimizer.has_value() && options.optimizer->kind == optim::Kind::lamb)) {
-      problems.emplace_back("lamb, and optimizers that are not ours, cannot live on nvme");
-    }
+    check_streams(options, has_optimizer_factory);
   }
   if (options.store.optimizer.placement != store::Placement::device && !policy.shards_optimizer()) {
     problems.emplace_back("the optimizer can be offloaded at stages 1 to 3 only");

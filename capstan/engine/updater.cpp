@@ -194,9 +194,11 @@ void KernelUpdater::stream_states(shard::ShardedModel& model, const DiskOptions&
   stream_ = std::make_unique<store::SwapStream>(*model.swap_files(), *ring_, options.buffer_count);
 }
 
-void KernelUpdater::start_stream(const shard::ShardedModel& model, std::vector<int> units,
-                                 const std::vector<int>& then) {
-  units.insert(units.end(), then.begin(), then.end());
+void KernelUpdater::expect_update(const shard::ShardedModel& model) {
+  if (stream_ == nullptr) return;
+  const Order order = order_of(model);
+  std::vector<int> units = order.now;
+  units.insert(units.end(), order.later.begin(), order.later.end());
   std::vector<store::SwapTile> tiles;
   for (const int unit : units) {
     const shard::UnitStates& states = model.states(unit);
@@ -249,7 +251,7 @@ void KernelUpdater::update_early(const shard::ShardedModel& model, int unit,
   }
 }
 
-void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScalars& scalars) {
+KernelUpdater::Order KernelUpdater::order_of(const shard::ShardedModel& model) {
   std::vector<int> now;
   std::vector<int> late;
   std::vector<int> made;  // already, in backward: they only travel
@@ -260,8 +262,11 @@ void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScal
       (model.updated_early(unit) ? made : late).push_back(unit);
     }
   }
-  std::vector<int> later = alternate(late, made);
-  if (stream_ != nullptr) start_stream(model, now, later);
+  return {std::move(now), alternate(late, made)};
+}
+
+void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScalars& scalars) {
+  std::vector<int> later = order_of(model).later;
   for (const int unit : model.step_order()) {
     if (!model.can_update_late(unit)) update_unit(model, unit, scalars);
     model.publish(unit);

@@ -51,6 +51,9 @@ class Updater {
  public:
   virtual ~Updater() = default;
   virtual void update(shard::ShardedModel& model, const UpdateScalars& scalars) = 0;
+  // Before the gradients are looked at: what update() will need may be fetched meanwhile. The step
+  // may yet be skipped.
+  virtual void expect_update(const shard::ShardedModel& /*model*/) {}
   // True: update() may be called with a gate, before its outcome is known.
   virtual bool takes_gate() const { return false; }
   // True: update_early() is there, and update() keeps what it made of units.
@@ -91,6 +94,7 @@ class KernelUpdater final : public Updater {
   void stream_states(shard::ShardedModel& model, const DiskOptions& options, Logger& logger);
 
   void update(shard::ShardedModel& model, const UpdateScalars& scalars) override;
+  void expect_update(const shard::ShardedModel& model) override;
   bool takes_gate() const override {
     return device_.is_cuda() && !any_on_host_ && kind_ != optim::Kind::lamb;
   }
@@ -128,6 +132,12 @@ class KernelUpdater final : public Updater {
   optim::Span span_of(const shard::UnitStates& states, const at::Tensor& grads,
                       layout::ElemRange range) const;
   optim::StepScalars scalars_of(const UpdateScalars& scalars, int group) const;
+  // Units that step() updates, and those that it leaves to the time after it; each in its order.
+  struct Order {
+    std::vector<int> now;
+    std::vector<int> later;
+  };
+  static Order order_of(const shard::ShardedModel& model);
   void update_elements(shard::ShardedModel& model, const UpdateScalars& scalars);
   void update_unit(shard::ShardedModel& model, int unit, const UpdateScalars& scalars);
   // Calls kernel(stretch, span) for all that this rank owns of a unit; the spans' parameter column
@@ -137,8 +147,6 @@ class KernelUpdater final : public Updater {
                     const Kernel& kernel);
   // Of an update on the host: what is computed at a time.
   static std::vector<layout::ElemRange> pieces_of(const shard::ShardedModel& model, int unit);
-  void start_stream(const shard::ShardedModel& model, std::vector<int> units,
-                    const std::vector<int>& then);
   void run_stretches(const std::vector<Stretch>& stretches, const shard::UnitStates& states,
                      const at::Tensor& grads, const Target& target, const Kernel& kernel);
   void update_lamb(shard::ShardedModel& model, const UpdateScalars& scalars);

@@ -38,6 +38,13 @@ void SwapStream::start(std::vector<SwapTile> tiles) {
     if (buffer.memory != nullptr && buffer.memory->size_bytes() >= largest) continue;
     buffer.memory = std::make_shared<io::AlignedBuffer>(largest);
   }
+  read_ahead();
+}
+
+// One buffer is used, and one is still being written.
+void SwapStream::read_ahead() {
+  const std::size_t ahead = std::min(tiles_.size(), used_ + buffers_.size() - 1);
+  for (; read_ < ahead; ++read_) read(read_);
 }
 
 void SwapStream::read(std::size_t tile) {
@@ -65,9 +72,7 @@ void SwapStream::write(std::size_t tile) {
 
 std::vector<std::byte*> SwapStream::next() {
   for (; written_ < used_; ++written_) write(written_);
-  // One buffer is used, and one is still being written.
-  const std::size_t ahead = std::min(tiles_.size(), used_ + buffers_.size() - 1);
-  for (; read_ < ahead; ++read_) read(read_);
+  read_ahead();
   Buffer& buffer = buffer_of(used_);
   buffer.wait();
   std::vector<std::byte*> columns;

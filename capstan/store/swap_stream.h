@@ -41,6 +41,7 @@ class SwapStream {
   };
 
   Buffer& buffer_of(std::size_t tile) { return buffers_[tile % buffers_.size()]; }
+  void read_ahead();
   void read(std::size_t tile);
   void write(std::size_t tile);
 

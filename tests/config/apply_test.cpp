@@ -220,5 +220,13 @@ TEST(Apply, RulesBetweenKeys) {
   EXPECT_THAT(warnings_of("vocabulary_size: 50257"), HasSubstr("no multiple of 8"));
 }
 
+TEST(Rules, LambCannotLiveOnNvmeAndTheProblemNamesTheKeyAndTheWayOut) {
+  const std::string text = R"({"optimizer": {"type": "Lamb"}, "zero_optimization": {"stage": 2,
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/x"}}})";
+  EXPECT_THAT(problems_of(text), testing::AllOf(testing::HasSubstr("LAMB needs norms"),
+                                                testing::HasSubstr("offload_optimizer.device"),
+                                                testing::HasSubstr("\"cpu\"")));
+}
+
 }  // namespace
 }  // namespace capstan::config

@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+from pathlib import Path
 
 import pytest
 import ranks
@@ -70,13 +71,44 @@ def test_disks_change_no_loss_and_nothing_is_left_on_them(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def evaluate(folder):
+def train_annotated(path):
+    losses = run_annotated(path)
+    gc.collect()  # as in train()
+    return losses
+
+
+def run_annotated(path):
+    model = make_model()
+    engine = capstan.initialize(model, path, optimizer=AdamW(model.parameters(), lr=1e-2))
+    losses = []
+    for _ in range(3):
+        loss = engine(torch.ones(4, 16)).float().pow(2).mean()
+        engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_the_annotated_configuration_runs_with_only_its_path_changed(tmp_path):
+    text = (Path(os.environ["CAPSTAN_SOURCE"]) / "tests/config/snippets/annotated.hjson").read_text()
+    losses = {}
+    for device in ("none", "nvme"):
+        path = tmp_path / f"{device}.hjson"
+        path.write_text(text.replace('"none"', f'"{device}"').replace("/local_nvme", str(tmp_path / "disk")))
+        losses[device] = ranks.run(2, train_annotated, str(path))
+    assert losses["nvme"] == losses["none"] and len(losses["nvme"][0]) == 3
+    assert os.listdir(tmp_path / "disk") == []
+
+
+def evaluate(folder, optimizer=None):
     model = make_model()
     x = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = model(x).clone()
     zero = {"stage": 3, "stage3_param_persistence_threshold": 10,
             "offload_param": {"device": "nvme", "nvme_path": folder}}
+    if optimizer:  # a training configuration, as it is
+        zero["offload_optimizer"] = {"device": optimizer, "nvme_path": folder}
     engine = capstan.initialize(model, {"train_micro_batch_size_per_gpu": 4, "zero_optimization": zero})
     held = os.listdir(folder)
     with torch.no_grad():
@@ -85,3 +117,4 @@ def evaluate(folder):
 
 def test_a_model_without_an_optimizer_is_evaluated_from_a_disk(tmp_path):
     assert all(ranks.run(2, evaluate, str(tmp_path)))
+    assert all(ranks.run(2, evaluate, str(tmp_path), "nvme"))

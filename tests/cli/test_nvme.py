@@ -1,4 +1,5 @@
-"""A training run with all state on disk, on a disk that is slow, answers in part, fails or is full; and killed."""
+"""Training runs with all state on disk: on a disk that is slow, answers in part, fails or is full; killed; and with the
+annotated configuration that users know."""
 
 import os
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 from nvme_kills import kill_runs
 from nvme_run import CAPSTAN, NvmeRun
 
+SOURCE = Path(os.environ["CAPSTAN_SOURCE"])
 FAULTY_DISK = Path(os.environ["CAPSTAN_BIN"]) / "libfaulty_disk.so"
 
 
@@ -51,3 +53,13 @@ def test_a_disk_that_fails_is_an_error_that_names_the_file_and_leaves_the_last_c
 
 def test_killed_runs_go_on_with_the_same_numbers_and_leave_no_file_for_ever():
     assert kill_runs(10, seed=20261115).startswith("10 kills")
+
+
+def test_the_annotated_configuration_runs_with_only_its_path_changed(tmp_path):
+    run = NvmeRun(tmp_path, steps=3)
+    annotated = (SOURCE / "tests/config/snippets/annotated.hjson").read_text()
+    run.config = annotated.replace('"none"', '"nvme"').replace("/local_nvme", str(run.swap))
+    assert run.config.count('"nvme"') == 2
+    output = run.run(tmp_path / "saved").stdout
+    assert "100 % of the optimizer and 100 % of the parameters" in output and len(run.losses()) == 3
+    assert run.swap_files() == []
