@@ -16,7 +16,7 @@ namespace capstan::python {
 namespace py = pybind11;
 namespace {
 
-// (folder, client_state) of what was saved. Texts are JSON; `files` are names and bytes.
+// The folder of what was saved. Texts are JSON; `tensors` are names and tensors.
 std::string save(PyEngine& self, const std::string& folder, const py::dict& given) {
   engine::SaveOptions options;
   options.tag = given["tag"].cast<std::string>();
@@ -24,9 +24,9 @@ std::string save(PyEngine& self, const std::string& folder, const py::dict& give
   options.lr_scheduler = given["lr_scheduler"].cast<std::string>();
   options.save_latest = given["save_latest"].cast<bool>();
   options.exclude_frozen_parameters = given["exclude_frozen_parameters"].cast<bool>();
-  for (const py::handle item : given["files"]) {
+  for (const py::handle item : given["tensors"]) {
     const auto pair = py::reinterpret_borrow<py::tuple>(item);
-    options.extra_files.push_back({pair[0].cast<std::string>(), pair[1].cast<std::string>()});
+    options.client_tensors.push_back({pair[0].cast<std::string>(), pair[1].cast<at::Tensor>()});
   }
   const py::gil_scoped_release released;
   return self.engine().save_checkpoint(folder, options).folder.string();

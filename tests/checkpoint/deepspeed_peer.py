@@ -102,13 +102,13 @@ def run(options):
     engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=trainable, config=config(options))
     if options.get("load"):
         path, client = engine.load_checkpoint(options["load"])
-        assert path is not None and client["epoch"] == 3, (path, client)
+        assert path is not None and client["epoch"] == 3 and torch.equal(client["ema"], torch.arange(3.0)), (path, client)
     if options.get("loaded"):
         dump(engine, options["loaded"], [])
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options["dtype"]]
     losses = train(engine, engine.global_steps, options.get("steps", 0), dtype)
     if options.get("save"):
-        engine.save_checkpoint(options["save"], client_state={"epoch": 3})
+        engine.save_checkpoint(options["save"], client_state={"epoch": 3, "ema": torch.arange(3.0)})
     if options.get("dump"):
         dump(engine, options["dump"], losses)
     engine.destroy()

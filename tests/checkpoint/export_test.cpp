@@ -2,6 +2,7 @@
 // package reads them too is shown by test_deepspeed.py.
 #include "capstan/checkpoint/deepspeed/export.h"
 
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -12,6 +13,7 @@
 #include "capstan/checkpoint/copy.h"
 #include "capstan/checkpoint/deepspeed/archive_writer.h"
 #include "capstan/checkpoint/deepspeed/import.h"
+#include "capstan/checkpoint/deepspeed/torch_archive.h"
 #include "capstan/checkpoint/folder.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
 
@@ -47,13 +49,14 @@ std::vector<ColumnSpec> trained_columns() {
           {"optimizer.exp_avg_sq", trained}};
 }
 
-std::filesystem::path save_trained(const SaveRequest& request) {
+std::filesystem::path save_trained(const SaveRequest& request,
+                                   const std::vector<ColumnSpec>& columns = trained_columns()) {
   io::DurableCalls calls;
   Disk disk = system_disk(calls);
-  const FilePlan plan = plan_files(trained_columns(), kMaxFileBytes);
+  const FilePlan plan = plan_files(columns, kMaxFileBytes);
   const std::filesystem::path partial = begin_save(request, plan, disk);
   PieceWriter writer(plan, partial, {}, disk);
-  for (const Piece& piece : test_pieces(trained_columns(), 0, 1, 3)) writer.write(piece);
+  for (const Piece& piece : test_pieces(columns, 0, 1, 3)) writer.write(piece);
   write_part(partial, 0, writer.finish(), disk);
   return commit_save(partial, request, plan, 1, disk).folder;
 }
@@ -147,6 +150,24 @@ TEST(Export, WhatAPythonEngineKeepsBesideTheClientsStateIsUsedAndNotTold) {
   EXPECT_EQ(state.optimizer_scalars.at("lr"), 0.5);
   EXPECT_EQ(state.optimizer_scalars.at("beta1"), 0.7);
   EXPECT_EQ(state.optimizer_scalars.at("weight_decay"), 0);
+}
+
+TEST(Export, TensorsAndTuplesOfTheClientAreThatAgain) {
+  const test::TempFolder folder;
+  SaveRequest request = trained_request(folder / "ours");
+  request.state.client_state = R"({"deepspeed": {"groups": []}, "client": {
+      "ema": {"$tensor": "0: ema"}, "pair": {"$tuple": [1, {"$float": "inf"}]},
+      "keys": {"$dict": [[7, "seven"]]}}})";
+  std::vector<ColumnSpec> columns = trained_columns();
+  columns.push_back({kClientColumn, {{"0: ema", Element::i64, {3}}}});
+  Reader ours(save_trained(request, columns));
+  export_deepspeed(ours, folder / "theirs", {});
+  const TorchArchive archive(folder / "theirs/step5/mp_rank_00_model_states.pt");
+  EXPECT_EQ(archive.root().find("pair")->kind, PyKind::tuple);
+  EXPECT_EQ(archive.root().find("pair")->items.at(1)->number(), HUGE_VAL);
+  EXPECT_EQ(archive.root().find("keys")->find(std::int64_t{7})->text, "seven");
+  Reader theirs = open_reader(folder / "theirs/step5");
+  EXPECT_EQ(bytes_of(theirs, kClientColumn, "ema"), bytes_of(ours, kClientColumn, "0: ema"));
 }
 
 TEST(Export, OfSeveralGroupsIsRefused) {

@@ -248,6 +248,21 @@ class DeepSpeedExport {
     return py_dict(std::move(entries));
   }
 
+  ClientTensor client_tensor(ArchiveWriter& archive) const {
+    return [this, &archive](const std::string& name) {
+      const IndexTensor& tensor = reader_.index().tensor(kClientColumn, name);
+      return whole(archive, tensor, tensor.spec.element);
+    };
+  }
+  Entries client_values(ArchiveWriter& archive) const {
+    std::vector<std::string> names;
+    if (const Column* const column = reader_.index().find(kClientColumn)) {
+      names.reserve(column->tensors.size());
+      for (const IndexTensor& tensor : column->tensors) names.push_back(tensor.spec.name);
+    }
+    return client_entries(state_.client_state, names, client_tensor(archive));
+  }
+
   PyRef model_states(ArchiveWriter& archive, int rank) const {
     std::vector<PyRef> buffers;
     buffers.reserve(buffers_.size());
@@ -265,7 +280,8 @@ class DeepSpeedExport {
         {text("shared_params"), py_dict(std::move(shared))},
         {text("frozen_param_fragments"),
          stage_ < 2 || frozen_.empty() ? py_none() : frozen_fragments(archive, rank)},
-        {text("lr_scheduler"), from_json(json::read(state_.lr_scheduler, "lr_scheduler"))},
+        {text("lr_scheduler"),
+         from_json(json::read(state_.lr_scheduler, "lr_scheduler"), client_tensor(archive))},
         {text("data_sampler"), py_none()},
         {text("random_ltd"), py_none()},
         {text("skipped_steps"), py_int(counter("skipped"))},
@@ -275,7 +291,7 @@ class DeepSpeedExport {
         {text("mp_world_size"), py_int(1)},
         {text("checkpoint_parallel_dimensions"),
          py_dict({{text("pp_degree"), py_int(1)}, {text("tp_degree"), py_int(1)}})}};
-    Entries client = client_entries(state_.client_state);
+    Entries client = client_values(archive);
     std::ranges::move(client, std::back_inserter(root));
     add_missing(root, "ds_config", py_dict({}));
     add_missing(root, "ds_version", text(kDeepSpeedVersion));

@@ -1,5 +1,7 @@
 #include "capstan/checkpoint/deepspeed/exported_run.h"
 
+#include <cstdlib>
+
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
@@ -27,11 +29,29 @@ bool is_number(const json::Value* value) {
   return value != nullptr && (value->real() != nullptr || value->integer() != nullptr);
 }
 
+// What the Python package writes for values that JSON has no word for.
+PyRef from_mark(const json::Member& marked, const ClientTensor& tensor) {
+  const std::string& mark = marked.key;
+  if (mark == "$float") return py_real(std::strtod(marked.value.text()->c_str(), nullptr));
+  if (mark == "$tensor" || mark == "$array" || mark == "$scalar") {
+    return tensor(*marked.value.text());
+  }
+  const PyRef items = from_json(marked.value, tensor);
+  if (mark == "$tuple") return py_tuple(items->items);
+  if (mark != "$dict" && mark != "$counter") return items;
+  Entries entries;
+  entries.reserve(items->items.size());
+  for (const PyRef& pair : items->items) {
+    entries.emplace_back(pair->items.at(0), pair->items.at(1));
+  }
+  return py_dict(std::move(entries));
+}
+
 PyRef scale(const TrainingState& state) { return py_real(field(state, "scale", 1)); }
 
 }  // namespace
 
-PyRef from_json(const json::Value& value) {
+PyRef from_json(const json::Value& value, const ClientTensor& tensor) {
   if (value.boolean() != nullptr) return py_bool(*value.boolean());
   if (value.integer() != nullptr) return py_int(*value.integer());
   if (value.real() != nullptr) return py_real(*value.real());
@@ -39,14 +59,17 @@ PyRef from_json(const json::Value& value) {
   if (value.array() != nullptr) {
     std::vector<PyRef> items;
     items.reserve(value.array()->size());
-    for (const json::Value& item : *value.array()) items.push_back(from_json(item));
+    for (const json::Value& item : *value.array()) items.push_back(from_json(item, tensor));
     return py_list(std::move(items));
   }
   if (value.object() == nullptr) return py_none();
+  if (value.object()->size() == 1 && value.object()->front().key.starts_with('$')) {
+    return from_mark(value.object()->front(), tensor);
+  }
   Entries entries;
   entries.reserve(value.object()->size());
   for (const json::Member& member : *value.object()) {
-    entries.emplace_back(py_text(member.key), from_json(member.value));
+    entries.emplace_back(py_text(member.key), from_json(member.value, tensor));
   }
   return py_dict(std::move(entries));
 }
@@ -112,12 +135,15 @@ std::map<std::string, double> hyper_params(const TrainingState& state) {
   return values;
 }
 
-Entries client_entries(const std::string& client_state) {
+Entries client_entries(const std::string& client_state, const std::vector<std::string>& names,
+                       const ClientTensor& tensor) {
   const json::Value stored = json::read(client_state, "client_state");
   const json::Value* const inner =
       python_state(stored) != nullptr ? stored.find("client") : nullptr;
-  const PyRef client = from_json(inner != nullptr ? *inner : stored);
-  return client->dict;
+  Entries entries = from_json(inner != nullptr ? *inner : stored, tensor)->dict;
+  if (inner != nullptr) return entries;
+  for (const std::string& name : names) entries.emplace_back(py_text(name), tensor(name));
+  return entries;
 }
 
 }  // namespace capstan::checkpoint

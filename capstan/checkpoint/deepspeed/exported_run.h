@@ -1,6 +1,7 @@
 // What a checkpoint of ours says about its run beside the tensors, as DeepSpeed's files say it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -14,7 +15,11 @@ namespace capstan::checkpoint {
 
 using Entries = std::vector<std::pair<PyRef, PyRef>>;
 
-PyRef from_json(const json::Value& value);
+// A tensor of the client's by its name.
+using ClientTensor = std::function<PyRef(const std::string& name)>;
+
+// What the Python package marks as a tuple, a tensor and so on is that again; arrays are tensors.
+PyRef from_json(const json::Value& value, const ClientTensor& tensor);
 
 // Whether the run looked for its loss scale by itself.
 bool scales_dynamically(const TrainingState& state);
@@ -27,7 +32,8 @@ Entries loss_scale_entries(const TrainingState& state);
 // several groups of parameters: a checkpoint does not say which parameter is in which.
 std::map<std::string, double> hyper_params(const TrainingState& state);
 
-// The client's own entries, by their keys.
-Entries client_entries(const std::string& client_state);
+// The client's own entries, by their keys. `names`: of its tensors.
+Entries client_entries(const std::string& client_state, const std::vector<std::string>& names,
+                       const ClientTensor& tensor);
 
 }  // namespace capstan::checkpoint

@@ -1,79 +1,103 @@
-"""What a script hands over with a checkpoint, as text; what JSON cannot hold goes into a file beside the tensors."""
+"""What a script hands over with a checkpoint: JSON text, and tensors and arrays beside it that the text names.
 
-import io
+Nothing is pickled. What JSON has no word for is an object with one key: {"$tuple": [...]}, {"$tensor": name}, ...
+"""
+
 import json
-import os
+import math
+from collections import Counter
 
+import numpy
 import torch
 
 from capstan.errors import ConfigError
 
 COUNTERS = ("global_steps", "global_samples", "skipped_steps", "micro_steps")
-CLIENT_FILE, SCHEDULE_FILE = "client_state.pt", "lr_scheduler.pt"
+TENSORS = "client"  # the column that holds them
 _OURS = "deepspeed"
+_SEQUENCES = {"$tuple": tuple, "$set": set}
 
 
-def _safe_globals():
-    """What numpy arrays are made of; tensors and plain values need no mention."""
-    import numpy as np
-    rebuild = np.empty(0).__reduce__()[0]
-    dtypes = {type(np.dtype(code)) for code in np.typecodes["All"] if code not in "OV"}
-    return torch.serialization.safe_globals([rebuild, np.ndarray, np.dtype, *dtypes])
-
-
-def _load(source):
-    """Only tensors, arrays and plain values: a file cannot make us run anything."""
-    with _safe_globals():
-        return torch.load(source, map_location="cpu", weights_only=True)
-
-
-def _to_bytes(value):
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    buffer.seek(0)
-    _load(buffer)
-    return buffer.getvalue()
-
-
-def _refuse(value, file_name):
-    """Names the entry that cannot be stored."""
-    for key, item in value.items() if isinstance(value, dict) else ():
-        try:
-            _to_bytes(item)
-        except Exception:
-            raise ConfigError(f"a value of type {type(item).__name__} cannot be stored in a checkpoint",
-                              f"{file_name}, key {key!r}",
-                              "store numbers, text, lists, dicts, tensors and numpy arrays") from None
-    raise ConfigError(f"a {type(value).__name__} cannot be stored in a checkpoint", file_name,
+def _refuse(value, where):
+    raise ConfigError(f"a value of type {type(value).__name__} cannot be stored in a checkpoint", where,
                       "store numbers, text, lists, dicts, tensors and numpy arrays")
 
 
-def to_text(value, file_name):
-    """(JSON text, files): the text is null where a file holds the value. Throws ConfigError that names a bad key."""
-    try:
-        text = json.dumps(value, allow_nan=True)
-        if json.loads(text) == value:
-            return text, []
-    except (TypeError, ValueError):
-        pass
-    try:
-        return "null", [(file_name, _to_bytes(value))]
-    except Exception:
-        _refuse(value, file_name)
+class Packer:
+    """Values as JSON; `tensors` collects (name, tensor)."""
+
+    def __init__(self):
+        self.tensors = []
+
+    def text(self, value, where):
+        """Throws ConfigError that names the entry which cannot be stored."""
+        return json.dumps(self._pack(value, where))
+
+    def _pack(self, value, where):
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"$float": str(value)}
+        if isinstance(value, torch.Tensor):
+            return {"$tensor": self._keep(value.detach().cpu(), where)}
+        if isinstance(value, (numpy.ndarray, numpy.generic)):
+            return self._pack_array(value, where)
+        if isinstance(value, dict):
+            return self._pack_dict(value, where)
+        if type(value) is list:
+            return self._pack_items(value, where)
+        for mark, kind in _SEQUENCES.items():
+            if isinstance(value, kind):
+                return {mark: self._pack_items(value, where)}
+        _refuse(value, where)
+
+    def _pack_items(self, items, where):
+        return [self._pack(item, f"{where}[{i}]") for i, item in enumerate(items)]
+
+    def _pack_dict(self, value, where):
+        plain = type(value) is not Counter and all(type(key) is str and not key.startswith("$") for key in value)
+        items = [(key, self._pack(item, f"{where}, key {key!r}")) for key, item in value.items()]
+        if plain:
+            return dict(items)
+        return {"$counter" if isinstance(value, Counter) else "$dict":
+                [[self._pack(key, f"{where}, key {key!r}"), item] for key, item in items]}
+
+    def _pack_array(self, value, where):
+        try:
+            tensor = torch.from_numpy(numpy.array(value))
+        except TypeError:
+            _refuse(value, where)
+        return {"$array" if isinstance(value, numpy.ndarray) else "$scalar": self._keep(tensor, where)}
+
+    def _keep(self, tensor, where):
+        name = f"{len(self.tensors)}: {where}"
+        self.tensors.append((name, tensor))
+        return name
 
 
-def from_text(text, folder, file_name):
-    path = os.path.join(folder, file_name)
-    return _load(path) if os.path.exists(path) else json.loads(text)
+def unpack(text, read):
+    """The value of a text; read(name) gives a tensor."""
+    marks = {"$float": float, "$tensor": read, "$array": lambda name: read(name).numpy(),
+             "$scalar": lambda name: read(name).numpy()[()], "$dict": dict, "$counter": lambda pairs: Counter(dict(pairs)),
+             **_SEQUENCES}
+
+    def build(pairs):
+        if len(pairs) == 1 and pairs[0][0] in marks:
+            mark, value = pairs[0]
+            return marks[mark](value)
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=build)
 
 
 def join(client_text, counters, groups):
     return json.dumps({_OURS: {"counters": counters, "groups": groups}, "client": json.loads(client_text)})
 
 
-def split(text, folder):
-    """(client_state, counters, groups)"""
-    stored = json.loads(text)
-    ours = stored.get(_OURS, {"counters": {}, "groups": []})
-    client = from_text(json.dumps(stored.get("client", stored if _OURS not in stored else {})), folder, CLIENT_FILE)
-    return client or {}, ours["counters"], ours["groups"]
+def split(text, stored):
+    """(client_state, counters, groups) of a StoredCheckpoint's text."""
+    state = unpack(text, lambda name: stored.read(TENSORS, name))
+    if _OURS in state:
+        return state["client"] or {}, state[_OURS]["counters"], state[_OURS]["groups"]
+    state.update((name, stored.read(TENSORS, name)) for name in stored.names(TENSORS))  # another engine's
+    return state, {}, []

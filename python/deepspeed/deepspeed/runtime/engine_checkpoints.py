@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 
 import capstan
-from capstan.errors import ConfigError, NotAvailable
+from capstan import _C
+from capstan.errors import ConfigError
 from capstan.optimizers import KernelOptimizer
 from deepspeed.checkpoint import constants
 from deepspeed.runtime import checkpoint_state
@@ -106,14 +107,15 @@ class EngineCheckpoints:
             raise ValueError("save_checkpoint needs a folder, got an empty name")
         self._check_open()
         tag = f"global_step{self.global_steps}" if tag is None else str(tag)
-        client, files = checkpoint_state.to_text(client_state, checkpoint_state.CLIENT_FILE)
+        packer = checkpoint_state.Packer()
+        client = packer.text(client_state, "client_state")
         counters = {name: getattr(self, name) for name in checkpoint_state.COUNTERS}
-        schedule, more = checkpoint_state.to_text(self._schedule_state(), checkpoint_state.SCHEDULE_FILE)
+        schedule = packer.text(self._schedule_state(), "lr_scheduler")
         text = checkpoint_state.join(client, counters, self._group_state())
         try:
             self.core.save_checkpoint(str(save_dir), {
                 "tag": tag, "client_state": text, "lr_scheduler": schedule, "save_latest": save_latest,
-                "exclude_frozen_parameters": exclude_frozen_parameters, "files": files + more})
+                "exclude_frozen_parameters": exclude_frozen_parameters, "tensors": packer.tensors})
         except ConfigError as error:
             if error.where == "checkpoint.tag_validation":
                 raise TagMismatch(error.what, error.where, error.fix) from None
@@ -147,20 +149,22 @@ class EngineCheckpoints:
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
         """(folder, client_state), or (None, None) where there is none. Collective."""
-        if custom_load_fn is not None:
-            raise NotAvailable("load_checkpoint(custom_load_fn=...)")
         self._check_open()
         loaded = self.core.load_checkpoint(str(load_dir), {
-            "tag": "" if tag is None else str(tag), "load_module_strict": load_module_strict,
+            "tag": "" if tag is None else str(tag), "load_module_strict": load_module_strict and custom_load_fn is None,
             "load_optimizer_states": load_optimizer_states, "load_lr_scheduler_states": load_lr_scheduler_states,
             "load_module_only": load_module_only})
         if loaded is None:
             logger.warning(f"Unable to find a checkpoint in {load_dir}")
             return None, None
         folder, text, schedule, skipped = loaded
-        for line in skipped:
-            logger.warning(line)
-        client, counters, groups = checkpoint_state.split(text, folder)
+        stored = _C.StoredCheckpoint(*os.path.split(folder))
+        if custom_load_fn is not None:
+            self.load_module_state_dict(self._stored_weights(stored), custom_load_fn=custom_load_fn)
+        else:
+            for line in skipped:
+                logger.warning(line)
+        client, counters, groups = checkpoint_state.split(text, stored)
         if not load_module_only:
             counters = counters or self._core_counters()
             for name, value in counters.items():
@@ -170,11 +174,17 @@ class EngineCheckpoints:
                 if isinstance(self.basic_optimizer, KernelOptimizer):
                     self.basic_optimizer.note_steps(self.core.progress.steps - self.core.progress.skipped)
             if load_lr_scheduler_states and self.lr_scheduler is not None:
-                state = checkpoint_state.from_text(schedule, folder, checkpoint_state.SCHEDULE_FILE)
+                state = checkpoint_state.unpack(schedule, lambda name: stored.read(checkpoint_state.TENSORS, name))
                 if state is not None:
                     self.lr_scheduler.load_state_dict(state)
         self.loaded_checkpoint_tag = tag
         return folder, client
+
+    def _stored_weights(self, stored):
+        """The module's state dict as it was saved, whole."""
+        state = OrderedDict((name, stored.read("model", name)) for name in stored.names("model"))
+        state.update((name, state[owner]) for name, owner in stored.aliases.items() if owner in state)
+        return state
 
     def _core_counters(self):
         """Of a checkpoint that no Python engine wrote."""
