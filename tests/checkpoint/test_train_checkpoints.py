@@ -110,6 +110,35 @@ def test_a_killed_run_goes_on_from_its_last_save(text, tmp_path):
         assert "DAMAGED" not in output and newest >= int(saved[-1].removeprefix("global_step"))
 
 
+def test_a_second_job_is_told_who_saves_here_and_the_first_goes_on(text, tmp_path):
+    words = ["train", "-n", "1", "--config", config(), "--data", str(text), *TINY, "--save", str(tmp_path)]
+    first = subprocess.Popen([CAPSTAN, *words, "--save-every", "1", "--keep-last", "2", "--max-steps", "100000"],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    try:
+        next(line for line in first.stdout if line.startswith("saved "))
+        second = subprocess.run([CAPSTAN, *words, "--max-steps", "1"], capture_output=True, text=True, timeout=TIMEOUT)
+        assert second.returncode != 0 and "another job saves into this folder" in second.stdout + second.stderr
+        next(line for line in first.stdout if line.startswith("saved "))
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait(TIMEOUT)
+    time.sleep(1)  # ranks that outlive their launcher end by themselves
+    assert "DAMAGED" not in run("checkpoint", "verify", tmp_path)
+
+
+@pytest.mark.parametrize("more", [[], ["--wait-for-saves"]], ids=["in the background", "at once"])
+def test_a_full_disk_ends_the_run_with_a_clear_error_and_the_saved_stays(text, tmp_path, more):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2500k", "tmpfs", tmp_path], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small tmpfs")
+    try:
+        done = subprocess.run([CAPSTAN, "train", "-n", "1", "--config", config(), "--data", text, *TINY, "--max-steps", "9",
+                               "--save", tmp_path, "--save-every", "1", *more], capture_output=True, text=True, timeout=TIMEOUT)
+        assert done.returncode != 0 and "ENOSPC" in done.stdout + done.stderr, done.stdout + done.stderr
+        assert run("checkpoint", "verify", tmp_path).count(": whole, ") == 1
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
 def read_safetensors(path):
     data = path.read_bytes()
     length = struct.unpack("<Q", data[:8])[0]
