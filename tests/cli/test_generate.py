@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -97,6 +98,21 @@ def test_texts_are_the_same_at_every_stage_placement_and_number_of_ranks(checkpo
     for ranks, stage, device in runs if "--sample" in search else runs[4:5]:
         assert new_tokens(*common, "-n", ranks, "--config", placed(stage, tmp_path, device)) == expected, (ranks, stage, device)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_rank_holds_its_share_and_one_unit(checkpoint, tmp_path):
+    def peak(config):
+        done = generate(checkpoint, "-n", 2, "x", "--max-new-tokens", 3, "--config", json.dumps(config))
+        number, unit = re.search(r"on a device: parameters ([\d.]+) (B|KiB|MiB)", done.stderr).groups()
+        return float(number) * {"B": 1, "KiB": 1024, "MiB": 1024**2}[unit]
+
+    frugal = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0,
+              "stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}
+    disk = {"offload_param": {"device": "nvme", "nvme_path": str(tmp_path), "pin_memory": False}}
+    whole = peak({"zero_optimization": {"stage": 0}})
+    unit = peak({"zero_optimization": {**frugal, **disk}})
+    assert unit < 0.5 * whole
+    assert peak({"zero_optimization": frugal}) == pytest.approx(0.5 * whole + unit, rel=0.02)
 
 
 def test_more_ranks_than_prompts_from_stdin_and_beyond_the_context(checkpoint):
