@@ -67,15 +67,15 @@ int meet_fault(int fd, bool writes, std::size_t& bytes) {
 extern "C" {
 
 ssize_t pread(int fd, void* data, std::size_t bytes, off_t offset) {
-  static const auto call = original<Read>("pread");
+  static const auto kCall = original<Read>("pread");
   errno = meet_fault(fd, /*writes=*/false, bytes);
-  return errno != 0 ? -1 : call(fd, data, bytes, offset);
+  return errno != 0 ? -1 : kCall(fd, data, bytes, offset);
 }
 
 ssize_t pwrite(int fd, const void* data, std::size_t bytes, off_t offset) {
-  static const auto call = original<Write>("pwrite");
+  static const auto kCall = original<Write>("pwrite");
   errno = meet_fault(fd, /*writes=*/true, bytes);
-  return errno != 0 ? -1 : call(fd, data, bytes, offset);
+  return errno != 0 ? -1 : kCall(fd, data, bytes, offset);
 }
 
 ssize_t pread64(int fd, void* data, std::size_t bytes, off_t offset) {

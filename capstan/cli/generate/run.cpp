@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include <ATen/Functions.h>
@@ -71,11 +73,11 @@ SearchOptions search_options(const SearchArguments& arguments, Tokens ends) {
 // The model on its device, without memory for weights: the engine makes one unit of them at a time.
 models::Gpt make_model(const models::GptOptions& options, c10::Device device) {
   models::Gpt model(options);
-  for (at::Tensor param : model->parameters()) {
+  for (const at::Tensor& param : model->parameters()) {
     param.requires_grad_(false);
     param.set_data(at::zeros({}, param.options().device(device)).expand(param.sizes()));
   }
-  for (at::Tensor buffer : model->buffers()) buffer.set_data(buffer.to(device));
+  for (const at::Tensor& buffer : model->buffers()) buffer.set_data(buffer.to(device));
   model->eval();
   return model;
 }
@@ -102,9 +104,8 @@ class Generator {
         logger_(group_.rank() != 0),
         device_(train::training_device(arguments.device, world.env())),
         tokenizer_(open_tokenizer(folder, arguments.tokenizer)) {
-    if (folder_.ends.empty() && tokenizer_->end_of_text()) {
-      folder_.ends.push_back(*tokenizer_->end_of_text());
-    }
+    const std::optional<data::Token> end = tokenizer_->end_of_text();
+    if (folder_.ends.empty() && end) folder_.ends.push_back(*end);
   }
 
   void load(const config::Resolved& resolved) {
@@ -116,7 +117,7 @@ class Generator {
     options.profile.steps_per_print = 0;
     engine::Parts parts{.group = &group_, .logger = &logger_, .extras = names_in_files(*model_)};
     engine::make_forward_only(options, parts);
-    engine_.emplace(model_, options, parts);
+    engine_ = std::make_unique<Engine>(model_, options, parts);
     engine_->load_checkpoint(folder_.weights, {.tag = folder_.tag, .load_module_only = true});
   }
 
@@ -207,7 +208,7 @@ class Generator {
     const bool ended =
         std::find(folder_.ends.begin(), folder_.ends.end(), tokens.back()) != folder_.ends.end();
     if (ended && !made.empty()) tokens.pop_back();
-    const std::string text = data::printable_text(tokenizer_->decode(tokens));
+    std::string text = data::printable_text(tokenizer_->decode(tokens));
     if (!arguments_.json) return text;
     json::Array numbers;
     for (const data::Token token : made) numbers.emplace_back(static_cast<std::int64_t>(token));
@@ -243,7 +244,7 @@ class Generator {
   c10::Device device_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   models::Gpt model_{nullptr};
-  std::optional<Engine> engine_;  // after what it uses
+  std::unique_ptr<Engine> engine_;  // after what it uses
 };
 
 }  // namespace
