@@ -36,7 +36,7 @@ PyRef from_mark(const json::Member& marked, const ClientTensor& tensor) {
   if (mark == "$tensor" || mark == "$array" || mark == "$scalar") {
     return tensor(*marked.value.text());
   }
-  const PyRef items = from_json(marked.value, tensor);
+  PyRef items = from_json(marked.value, tensor);
   if (mark == "$tuple") return py_tuple(items->items);
   if (mark != "$dict" && mark != "$counter") return items;
   Entries entries;

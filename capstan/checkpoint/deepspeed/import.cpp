@@ -14,6 +14,7 @@
 #include "capstan/checkpoint/deepspeed/files.h"
 #include "capstan/checkpoint/deepspeed/trained.h"
 #include "capstan/checkpoint/file_bytes.h"
+#include "capstan/checkpoint/file_plan.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/hugging_face.h"
 #include "capstan/json/writer.h"
