@@ -5,9 +5,9 @@ Nothing is pickled. What JSON has no word for is an object with one key: {"$tupl
 
 import json
 import math
+import sys
 from collections import Counter
 
-import numpy
 import torch
 
 from capstan.errors import ConfigError
@@ -40,8 +40,9 @@ class Packer:
             return value if math.isfinite(value) else {"$float": str(value)}
         if isinstance(value, torch.Tensor):
             return {"$tensor": self._keep(value.detach().cpu(), where)}
-        if isinstance(value, (numpy.ndarray, numpy.generic)):
-            return self._pack_array(value, where)
+        numpy = sys.modules.get("numpy")  # who has a value of numpy's has imported it; others need none
+        if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+            return self._pack_array(value, where, numpy)
         if isinstance(value, dict):
             return self._pack_dict(value, where)
         if type(value) is list:
@@ -62,7 +63,7 @@ class Packer:
         return {"$counter" if isinstance(value, Counter) else "$dict":
                 [[self._pack(key, f"{where}, key {key!r}"), item] for key, item in items]}
 
-    def _pack_array(self, value, where):
+    def _pack_array(self, value, where, numpy):
         try:
             tensor = torch.from_numpy(numpy.array(value))
         except TypeError:
