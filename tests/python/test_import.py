@@ -7,14 +7,7 @@ import sys
 WITH_TORCH_ALONE = """
 import sys
 
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("numpy", "pydantic"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-sys.meta_path.insert(0, Absent())
+sys.modules["numpy"] = sys.modules["pydantic"] = None  # as if they were not installed
 import torch
 
 import deepspeed
@@ -34,7 +27,6 @@ for stage, section in ((0, "fp16"), (1, "bf16"), (2, "none"), (3, "bf16")):
     engine.save_checkpoint(sys.argv[1], client_state={"best": 1.5, "seen": torch.arange(3)})
     _, client = engine.load_checkpoint(sys.argv[1])
     assert client["best"] == 1.5 and client["seen"].tolist() == [0, 1, 2]
-assert not {"numpy", "pydantic"} & sys.modules.keys()
 """
 
 
