@@ -125,7 +125,8 @@ TEST(LossScale, ContinuesFromASavedStateAsIfNothingHappened) {
   LossScaleState straight = initial_loss_scale(options), resumed = straight;
   for (const bool overflowed : steps) {
     straight = next_loss_scale(options, straight, overflowed).state;
-    resumed = next_loss_scale(options, restore_loss_scale(save(options, resumed)), overflowed).state;
+    resumed =
+        next_loss_scale(options, restore_loss_scale(save(options, resumed)), overflowed).state;
     EXPECT_EQ(straight, resumed);
   }
   EXPECT_THROW(restore_loss_scale({{"scale", 1.0}}), ConfigError);
