@@ -81,7 +81,8 @@ def configure(cmake, tree, options):
     command += [f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else ["-G", "Unix Makefiles"]
     record, wanted = tree / "configured_with.txt", "\n".join(command)
     ready = any((tree / name).exists() for name in ("build.ninja", "Makefile"))
-    if ready and record.exists() and record.read_text() == wanted:
+    # A build looks by itself whether a list of sources has changed.
+    if ready and not options.configure_only and record.exists() and record.read_text() == wanted:
         return
     done = subprocess.run(command, cwd=ROOT, env=compiler_environment(), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)

@@ -17,10 +17,6 @@ namespace capstan::python {
 namespace py = pybind11;
 namespace {
 
-void drop_group(comm::Group* group) {
-  without_gil([group] { delete group; });
-}
-
 using StorePtr = std::optional<c10::intrusive_ptr<c10d::Store>>;
 
 // Through the store, ranks learn of a peer that fails before the timeout is over.
@@ -31,7 +27,7 @@ std::shared_ptr<comm::Group> make_group(const c10::intrusive_ptr<c10d::Backend>&
   comm::GroupOptions options{
       .name = name, .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)};
   if (store.has_value()) options.side_channel = comm::make_store_channel(*store, "capstan/" + name);
-  return {new comm::Group(backend, std::move(options)), &drop_group};
+  return {new comm::Group(backend, std::move(options)), &drop<comm::Group>};
 }
 
 }  // namespace

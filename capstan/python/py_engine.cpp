@@ -141,11 +141,8 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
     boundary_names_.push_back(boundary.name);
   }
   const py::gil_scoped_release released;
-  engine_ = std::make_unique<engine::Engine>(std::move(view), std::move(options), std::move(parts));
-}
-
-PyEngine::~PyEngine() {
-  without_gil([this] { engine_.reset(); });
+  engine_ = {new engine::Engine(std::move(view), std::move(options), std::move(parts)),
+             &drop<engine::Engine>};
 }
 
 std::vector<std::pair<std::string, bool>> PyEngine::boundaries() const {

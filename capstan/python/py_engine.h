@@ -49,7 +49,6 @@ class PyEngine {
  public:
   PyEngine(const PyModel& model, const config::Resolved& config, std::shared_ptr<comm::Group> group,
            const PyOptimizer& optimizer, pybind11::object log);
-  ~PyEngine();
 
   engine::Engine& engine() { return *engine_; }
   shard::ShardedModel& sharded() { return engine_->sharded(); }
@@ -71,7 +70,7 @@ class PyEngine {
   std::vector<std::string> boundary_names_;
   std::shared_ptr<comm::Group> group_;
   std::shared_ptr<Logger> log_;
-  std::unique_ptr<engine::Engine> engine_;
+  std::shared_ptr<engine::Engine> engine_;  // ends without the GIL
 };
 
 }  // namespace capstan::python

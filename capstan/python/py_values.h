@@ -10,12 +10,13 @@
 
 namespace capstan::python {
 
-// What ends threads: one of them may be about to drop an object of Python's, and need the GIL.
-template <typename Function>
-void without_gil(const Function& function) {
+// Deletes what ends threads: one of them may be about to drop an object of Python's, and need the
+// GIL.
+template <typename Owner>
+void drop(Owner* owner) {
   std::optional<pybind11::gil_scoped_release> released;
   if (PyGILState_Check() != 0) released.emplace();
-  function();
+  delete owner;
 }
 
 pybind11::object to_python(const json::Value& value);

@@ -167,40 +167,40 @@ TEST(EarlyUpdates, TakeNoMoreMemoryThanTheyMay) {
 class EarlyUpdatesOfOneUnit : public testing::Test {
  protected:
   void SetUp() override {
-    states.owned.range = {0, 4};
-    states.master = states.params = at::zeros({4});
+    states_.owned.range = {0, 4};
+    states_.master = states_.params = at::zeros({4});
   }
 
-  store::Ledger ledger;
-  std::unique_ptr<store::Pool> pool = store::Pool::of_host(ledger, "", /*pinned=*/false);
-  shard::UnitStates states;
-  std::promise<void> called;
-  shard::EarlyUpdates early{{true}, *pool, c10::kCPU};
+  store::Ledger ledger_;
+  std::unique_ptr<store::Pool> pool_ = store::Pool::of_host(ledger_, "", /*pinned=*/false);
+  shard::UnitStates states_;
+  std::promise<void> called_;
+  shard::EarlyUpdates early_{{true}, *pool_, c10::kCPU};
 };
 
 // What goes wrong on the thread reaches the caller.
 TEST_F(EarlyUpdatesOfOneUnit, RethrowWhatWentWrong) {
-  early.open([&](int, shard::FreshStates&, const shard::EarlyUpdates::GoOn&) {
-    called.set_value();
+  early_.open([&](int, shard::FreshStates&, const shard::EarlyUpdates::GoOn&) {
+    called_.set_value();
     throw ConfigError({.what = "no more", .where = "unit 0", .fix = "none"});
   });
-  early.ready(0, states, {});
-  called.get_future().wait();
-  EXPECT_THROW(early.close(/*keep=*/true), ConfigError);
-  EXPECT_FALSE(early.has(0));
+  early_.ready(0, states_, {});
+  called_.get_future().wait();
+  EXPECT_THROW(early_.close(/*keep=*/true), ConfigError);
+  EXPECT_FALSE(early_.has(0));
 }
 
 // A unit at work is given up where nobody wants it any more.
 TEST_F(EarlyUpdatesOfOneUnit, EndBeforeTheirTimeWhenDropped) {
-  early.open([&](int, shard::FreshStates&, const shard::EarlyUpdates::GoOn& go_on) {
-    called.set_value();
+  early_.open([&](int, shard::FreshStates&, const shard::EarlyUpdates::GoOn& go_on) {
+    called_.set_value();
     while (go_on()) std::this_thread::sleep_for(1ms);
   });
-  early.ready(0, states, {});
-  called.get_future().wait();
-  early.close(/*keep=*/false);
-  EXPECT_FALSE(early.has(0));
-  EXPECT_EQ(ledger.now().total(), 0);
+  early_.ready(0, states_, {});
+  called_.get_future().wait();
+  early_.close(/*keep=*/false);
+  EXPECT_FALSE(early_.has(0));
+  EXPECT_EQ(ledger_.now().total(), 0);
 }
 
 // Both ways are tried; then the expected time decides, and follows how often guesses are right.

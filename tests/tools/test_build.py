@@ -49,6 +49,13 @@ def test_it_configures_once_and_again_only_when_arguments_change(machine):
     assert "-DCAPSTAN_PYTHON_EXECUTABLE=" in configured[0] and "-DCAPSTAN_CUDA=wheels" in configured[1]
 
 
+def test_without_a_build_it_always_configures(machine):
+    machine.cmake("4.4.4")
+    for _ in range(2):
+        assert machine.build("--configure-only").returncode == 0
+    assert len(machine.calls("--preset")) == 2 and not machine.calls("--build")
+
+
 def test_an_old_cmake_is_refused_with_the_fix(machine):
     machine.cmake("3.25.1")
     done = machine.build()
