@@ -257,7 +257,7 @@ int run(int argc, char** argv) {
   avoid_broken_amx();
   const fs::path folder = argc > 1 ? argv[1] : ".";
   const std::int64_t mib = argc > 2 ? std::strtoll(argv[2], nullptr, 10) : 768;
-  const int rounds = argc > 3 ? std::atoi(argv[3]) : 5;
+  const int rounds = argc > 3 ? std::stoi(argv[3]) : 5;
   const std::int64_t layers =
       std::max<std::int64_t>(1, (mib << 20) / kBytesPerParam / (kWidth * kWidth));
   Trained on_disk(layers, store::Placement::nvme, folder);
