@@ -245,9 +245,9 @@ void BackgroundSave::release_memory() {
     for (const Piece& piece : live_) live_bytes += size_of(piece);
   }
   {
-    std::vector<std::jthread> helpers;
+    std::vector<std::jthread> copiers;
     for (int i = 1; i < copy_threads() && live_bytes > i * kBytesPerCopier; ++i) {
-      helpers.emplace_back([this] { copy_live(); });
+      copiers.emplace_back([this] { copy_live(); });
     }
     copy_live();
   }
