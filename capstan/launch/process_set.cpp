@@ -17,6 +17,15 @@
 namespace capstan::launch {
 namespace {
 
+// A daemon of MPI's ends a moment after its ranks: what goes by itself so soon was not left behind.
+constexpr std::chrono::milliseconds kOwnEnd{500};
+constexpr std::chrono::milliseconds kLookEvery{5};
+
+void reap_all() {
+  while (waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+}
+
 std::set<pid_t> children_of_this_process() {
   std::set<pid_t> children;
   std::ifstream listed(fmt::format("/proc/self/task/{}/children", getpid()));
@@ -231,8 +240,12 @@ std::vector<pid_t> ProcessSet::adopted() const {
 
 int ProcessSet::finish(std::chrono::milliseconds grace) {
   std::set<pid_t> stopped;
-  const Clock::time_point deadline = Clock::now() + grace;
-  while (waitpid(-1, nullptr, WNOHANG) > 0) {  // orphans that have ended by themselves
+  const Clock::time_point began = Clock::now();
+  const Clock::time_point deadline = began + grace;
+  reap_all();
+  while (Clock::now() < began + kOwnEnd && !adopted().empty()) {
+    std::this_thread::sleep_for(kLookEvery);
+    reap_all();
   }
   // Each round kills orphans; their own children then become ours and fall in the next round.
   for (std::vector<pid_t> orphans = adopted(); !orphans.empty(); orphans = adopted()) {
@@ -245,9 +258,8 @@ int ProcessSet::finish(std::chrono::milliseconds grace) {
         kill(pid, SIGTERM);
       }
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
+    std::this_thread::sleep_for(kLookEvery);
+    reap_all();
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     drain(i);

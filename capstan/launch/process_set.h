@@ -61,8 +61,9 @@ class ProcessSet {
   void tick();  // carries out what is due
   std::optional<Clock::time_point> next_due() const;
 
-  // After all have ended: stops processes that they left behind (SIGTERM, then SIGKILL after at
-  // most `grace`), hands on the last output, and says how many were stopped.
+  // After all have ended: stops processes that they left behind and that do not end by themselves
+  // (SIGTERM, then SIGKILL after at most `grace`), hands on the last output, and says how many were
+  // stopped.
   int finish(std::chrono::milliseconds grace);
 
  private:
