@@ -133,6 +133,11 @@ def go_on_there(places):
     launch(peer_environment(), tasks)
 
 
+def expect_close_losses(some, others, dtype):
+    """The same arithmetic in another order of sums: bf16 keeps 8 bits, of which two steps may lose a few units."""
+    assert losses(some) == pytest.approx(losses(others), rel=1e-5 if dtype == "fp32" else 2e-2)
+
+
 @each_case
 def test_their_checkpoint_converts_bit_for_bit(folders, stage, dtype):
     at = folders[stage, dtype]
@@ -143,9 +148,7 @@ def test_their_checkpoint_converts_bit_for_bit(folders, stage, dtype):
 def test_what_was_trained_there_goes_on_here_without_conversion(folders, stage, dtype):
     at = folders[stage, dtype]
     assert told(at / "theirs_here.json") == told(at / "theirs_saved.json")
-    # The same arithmetic in another order of sums: bf16 keeps 8 bits, of which two steps may lose a few units.
-    assert losses(at / "theirs_on_here.json") == pytest.approx(losses(at / "theirs_on_there.json"),
-                                                               rel=1e-5 if dtype == "fp32" else 2e-2)
+    expect_close_losses(at / "theirs_on_here.json", at / "theirs_on_there.json", dtype)
 
 
 @each_case
@@ -161,8 +164,7 @@ def test_what_was_trained_here_goes_on_there(folders, stage, dtype):
     at = folders[stage, dtype]
     capstan("convert", at / "back", at / "back_converted")
     expect_equal(at / "back_converted" / "global_step3", at / "ours_saved.json")
-    assert losses(at / "ours_exported_on_there.json") == pytest.approx(losses(at / "ours_on_here.json"),
-                                                                       rel=1e-5 if dtype == "fp32" else 2e-2)
+    expect_close_losses(at / "ours_exported_on_there.json", at / "ours_on_here.json", dtype)
 
 
 @each_case

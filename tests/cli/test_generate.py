@@ -132,6 +132,10 @@ def test_errors_say_what_where_and_the_fix(checkpoint, tmp_path):
     cases = [([tmp_path, "x"], ["there is no model", str(tmp_path), "capstan train --save"]),
              ([checkpoint, "x", "--tag", "other"], ["config.json", "other"]),
              ([checkpoint, "x", "--sample", "--num-beams", 2], ["--num-beams 2 --sample", "leave one"]),
+             ([checkpoint, "x", "--temperature", 0.5], ["--temperature requires --sample", "--help"]),
+             ([checkpoint, "x", "--length-penalty", 2], ["--length-penalty requires --num-beams", "--help"]),
+             ([checkpoint, "x", "--prompts", "lines.txt"], ["prompt excludes --prompts", "--help"]),
+             ([next(checkpoint.glob("*/index.json")).parent, "x", "--tag", "one"], ["--tag one", "leave --tag out"]),
              ([checkpoint, "--prompts", tmp_path / "none"], ["cannot read the prompts", "one prompt per line"]),
              ([checkpoint], ["there is no prompt", "stdin"])]
     for words, parts in cases:

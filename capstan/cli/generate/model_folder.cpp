@@ -101,8 +101,14 @@ fs::path tidy(const fs::path& folder) {
 // Sets where the weights and files are.
 ModelFolder find_weights(const fs::path& given, const std::string& tag) {
   const fs::path folder = tidy(given);
+  const bool one = fs::exists(folder / checkpoint::kIndexFile);
+  if (!tag.empty() && (one || checkpoint::is_hugging_face(folder))) {
+    throw ConfigError({.what = "this folder is one model, not several with tags",
+                       .where = fmt::format("--tag {}: {}", tag, folder.string()),
+                       .fix = "leave --tag out, or name the folder that holds the checkpoints"});
+  }
   if (checkpoint::is_hugging_face(folder)) return {.weights = folder, .tag = "", .files = folder};
-  if (fs::exists(folder / checkpoint::kIndexFile)) {
+  if (one) {
     return {.weights = folder.parent_path(), .tag = folder.filename().string(), .files = folder};
   }
   if (!tag.empty()) return {.weights = folder, .tag = tag, .files = folder / tag};
