@@ -71,6 +71,12 @@ Section own_section() {
       flag("recompute", false)
           .says("Compute activations of every block again in backward (models of capstan train).")
           .costs("Far less memory for activations, about a third more compute."),
+      flag("fuse_activations", true)
+          .says(
+              "Modules of Hugging Face's that write the tanh form of GELU as a formula compute it "
+              "by torch's one function (models of Python).")
+          .costs("Far less memory for activations and faster; the last bits differ from the "
+                 "formula's."),
       texts("units", "[]")
           .says("Dotted names of the modules that are units; empty: found by themselves.")
           .costs("Larger units: fewer, larger messages, more whole at a time."),

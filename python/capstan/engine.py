@@ -8,7 +8,7 @@ import weakref
 
 import torch
 
-from capstan import _C, optimizers, params, process_group, tensors
+from capstan import _C, activations, optimizers, params, process_group, tensors
 from capstan.errors import ConfigError
 from capstan.model_view import ModelView
 from capstan.use_hooks import UseHooks
@@ -63,6 +63,7 @@ class Engine(torch.nn.Module):
     def __init__(self, model, config, *, optimizer=None, group=None, device=None, travel=None):
         super().__init__()
         self.core = self._use_hooks = self._kernels = None
+        self._fused = []
         self.module = model
         self.optimizer = optimizer
         if not isinstance(model, torch.nn.Module):
@@ -110,6 +111,8 @@ class Engine(torch.nn.Module):
             params.adopt(param, params.EngineParam(self, index, sizes))
             if shards:
                 params.mark_sharded(param)
+        if self.core_config.value("capstan.fuse_activations"):
+            self._fused = activations.fuse(self.module)
         self._use_hooks = UseHooks(self.core, self.view)
         self._kernels = self.optimizer
         if isinstance(self._kernels, optimizers.KernelOptimizer):
@@ -197,6 +200,8 @@ class Engine(torch.nn.Module):
             return
         if self._use_hooks is not None:
             self._use_hooks.remove()
+        activations.restore(self._fused)
+        self._fused = []
         for param in self.view.params:
             params.release(param)
         if isinstance(self._kernels, optimizers.KernelOptimizer):
