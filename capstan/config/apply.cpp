@@ -208,6 +208,7 @@ engine::Options to_engine(const Table& table) {
   options.comm = to_comm(table);
   options.io = to_io(table);
   options.recompute = to_recompute(table);
+  options.fuse_activations = table.flag("capstan.fuse_activations");
   options.profile = to_profile(table);
   options.checkpoint = to_checkpoint(table);
   return options;
