@@ -319,11 +319,14 @@ void EngineState::finish_saves() {
 
 void EngineState::tell_saved() {
   const std::unique_ptr<Saving> saving = std::move(saving_);
-  const std::chrono::duration<double> blocked = saving->blocked + saving->save->stats().blocked;
-  log_->say(LogLevel::info,
-            fmt::format("saved {} ({} in {:.2f} s, of which training stood still for {:.3f} s)",
-                        saving->saved.folder.string(), format_bytes(saving->saved.bytes),
-                        seconds_since(saving->began), blocked.count()));
+  const checkpoint::BackgroundSave::Stats stats = saving->save->stats();
+  const std::chrono::duration<double> blocked = saving->blocked + stats.blocked;
+  log_->say(
+      LogLevel::info,
+      fmt::format("saved {} ({} in {:.2f} s, of which training stood still for {:.3f} s; {} "
+                  "copied)",
+                  saving->saved.folder.string(), format_bytes(saving->saved.bytes),
+                  seconds_since(saving->began), blocked.count(), format_bytes(stats.copied_bytes)));
 }
 
 // What a run that ends in order has not waited for is still finished; only errors cannot be thrown.

@@ -3,7 +3,7 @@
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=… MASTER_PORT=… python deepspeed_peer.py '[{"stage": 2, "dtype": "bf16", …}, …]'
 
 Each entry is one thing to do, one after another in one process, because importing takes longer than all of them:
-a run    stage, dtype (fp32, bf16), steps; load, save: folders; universal: load such a one; loaded, dump: files for
+a run    stage, dtype (fp32, bf16, fp16), steps; load, save: folders; universal: load such a one; loaded, dump: files for
          parameters and moments as they were loaded, and after the steps
 weights  zero_to_fp32: a folder; dump: a file for what it makes of it
 export   export: one checkpoint of ours; into: the folder for DeepSpeed's layout (only our package can)
@@ -14,7 +14,7 @@ import json
 import os
 import sys
 
-os.environ.setdefault("DS_ACCELERATOR", "cpu")
+DEVICE = os.environ.setdefault("DS_ACCELERATOR", "cpu")
 import deepspeed  # noqa: E402
 import torch  # noqa: E402
 
@@ -45,6 +45,9 @@ def config(options):
               "zero_allow_untested_optimizer": True}
     if options["dtype"] != "fp32":
         result[options["dtype"]] = {"enabled": True}
+    if options["dtype"] == "fp16":
+        # It grows in the steps before a save and after it, and by rules that are not the defaults.
+        result["fp16"] |= {"initial_scale_power": 8, "loss_scale_window": 2, "hysteresis": 3}
     if options.get("universal"):
         result["checkpoint"] = {"load_universal": True}
     return result
@@ -54,7 +57,7 @@ def train(engine, first, steps, dtype):
     losses = []
     for step in range(first, first + steps):
         generator = torch.Generator().manual_seed(100 * step + engine.global_rank)
-        inputs = torch.randn(4, 7, generator=generator).to(dtype)
+        inputs = torch.randn(4, 7, generator=generator).to(DEVICE, dtype)
         loss = engine(inputs).float().square().mean()
         engine.backward(loss)
         engine.step()
@@ -88,7 +91,9 @@ def numbers(tensor):
 
 
 def dump(engine, path, losses):
-    result = {"losses": losses, "steps": engine.global_steps}
+    result = {"losses": losses, "steps": engine.global_steps, "skipped": engine.skipped_steps}
+    if engine.fp16_enabled():
+        result["scale"] = engine.optimizer.loss_scale
     for name, master, moments in states(engine):
         values = {"master": master, "exp_avg": moments["exp_avg"], "exp_avg_sq": moments["exp_avg_sq"]}
         result.update((f"{key}/{name}", numbers(value)) for key, value in values.items())
@@ -105,7 +110,7 @@ def run(options):
         assert path is not None and client["epoch"] == 3 and torch.equal(client["ema"], torch.arange(3.0)), (path, client)
     if options.get("loaded"):
         dump(engine, options["loaded"], [])
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options["dtype"]]
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[options["dtype"]]
     losses = train(engine, engine.global_steps, options.get("steps", 0), dtype)
     if options.get("save"):
         engine.save_checkpoint(options["save"], client_state={"epoch": 3, "ema": torch.arange(3.0)})
@@ -127,7 +132,7 @@ def export(options):
 
 
 def main():
-    deepspeed.init_distributed(dist_backend="gloo")
+    deepspeed.init_distributed(dist_backend="gloo" if DEVICE == "cpu" else "nccl")
     for options in json.loads(sys.argv[1]):
         print("begins", options, flush=True)
         task = weights if "zero_to_fp32" in options else export if "export" in options else run

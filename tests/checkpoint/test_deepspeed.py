@@ -1,6 +1,7 @@
 """Checkpoints to and from the real DeepSpeed package: train there, go on here, and the reverse, bit for bit.
 
-Needs deepspeed 0.19.8 as tools/peer.py installs it: in build/peer, or where CAPSTAN_DEEPSPEED says.
+Needs deepspeed 0.19.8 as tools/peer.py installs it: in build/peer, or where CAPSTAN_DEEPSPEED says. On a machine with one
+GPU, CAPSTAN_PEER=cuda:1:fp16 (device, ranks, precisions) takes the same way in fp16, which DeepSpeed has on no CPU.
 """
 
 import json
@@ -18,8 +19,12 @@ SOURCE = Path(os.environ["CAPSTAN_SOURCE"])
 CAPSTAN = Path(os.environ["CAPSTAN_BIN"]) / "capstan"
 PEER = Path(os.environ.get("CAPSTAN_DEEPSPEED", SOURCE / "build" / "peer"))
 TIMEOUT = 600
-WORLD = 2
-CASES = [(stage, dtype) for dtype in ("bf16", "fp32") for stage in (0, 1, 2, 3)]
+DEVICE, RANKS, DTYPES = os.environ.get("CAPSTAN_PEER", "cpu:2:bf16,fp32").split(":")
+WORLD = int(RANKS)
+CASES = [(stage, dtype) for dtype in DTYPES.split(",") for stage in (0, 1, 2, 3)]
+UNIVERSAL = [case for case in CASES if case in ((2, "bf16"), (3, "fp32"), (2, "fp16"), (3, "fp16"))]
+# How far two steps of the same arithmetic in another order of sums may lead: a few units of the last bit.
+TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 2e-3}
 each_case = pytest.mark.parametrize("stage, dtype", CASES)
 
 pytestmark = pytest.mark.skipif(not (PEER / "deepspeed").exists(), reason="the real DeepSpeed is not installed: make peer")
@@ -27,7 +32,7 @@ pytestmark = pytest.mark.skipif(not (PEER / "deepspeed").exists(), reason="the r
 
 def peer_environment():
     """Its packages before those of this Python, and not our own package of the same name."""
-    return os.environ | {"DS_ACCELERATOR": "cpu", "PYTHONPATH": str(PEER)}
+    return os.environ | {"PYTHONPATH": str(PEER)}
 
 
 def launch(env, tasks):
@@ -37,8 +42,8 @@ def launch(env, tasks):
         port = free.getsockname()[1]
     ranks = []
     for rank in range(WORLD):
-        its = dict(env, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1",
-                   MASTER_PORT=str(port), OMP_NUM_THREADS="1", ONEDNN_MAX_CPU_ISA="AVX512_CORE_BF16")
+        its = dict(env, DS_ACCELERATOR=DEVICE, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1",
+                   MASTER_PORT=str(port), OMP_NUM_THREADS="1", ONEDNN_MAX_CPU_ISA="AVX512_CORE_FP16")
         ranks.append(subprocess.Popen([sys.executable, SOURCE / "tests/checkpoint/deepspeed_peer.py", json.dumps(tasks)],
                                       env=its, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     try:
@@ -72,7 +77,10 @@ def expect_equal(folder, path):
     if (folder / "master.safetensors").exists():
         columns["master"] = read_column(folder / "master.safetensors")
     values = told(path)
-    assert values.pop("steps") == 3 and len(values) == 15
+    assert values.pop("steps") == 3 and values.pop("skipped") == 0
+    if "scale" in values:
+        assert json.loads((folder / "index.json").read_text())["state"]["loss_scale"]["scale"] == values.pop("scale")
+    assert len(values) == 15
     for key, value in values.items():
         column, name = key.split("/", 1)
         assert numpy.array_equal(columns[column][name], numpy.array(value, dtype=numpy.float32)), key
@@ -133,9 +141,13 @@ def go_on_there(places):
     launch(peer_environment(), tasks)
 
 
-def expect_close_losses(some, others, dtype):
-    """The same arithmetic in another order of sums: bf16 keeps 8 bits, of which two steps may lose a few units."""
-    assert losses(some) == pytest.approx(losses(others), rel=1e-5 if dtype == "fp32" else 2e-2)
+def expect_close_losses(some, others, case):
+    stage, dtype = case
+    if (stage, dtype) == (0, "fp16"):
+        # DeepSpeed 0.19.8 divides the gradients by a loss scale there that it has not multiplied the loss by.
+        assert losses(some)[0] == pytest.approx(losses(others)[0], rel=TOLERANCES[dtype])
+        return
+    assert losses(some) == pytest.approx(losses(others), rel=TOLERANCES[dtype])
 
 
 @each_case
@@ -148,7 +160,7 @@ def test_their_checkpoint_converts_bit_for_bit(folders, stage, dtype):
 def test_what_was_trained_there_goes_on_here_without_conversion(folders, stage, dtype):
     at = folders[stage, dtype]
     assert told(at / "theirs_here.json") == told(at / "theirs_saved.json")
-    expect_close_losses(at / "theirs_on_here.json", at / "theirs_on_there.json", dtype)
+    expect_close_losses(at / "theirs_on_here.json", at / "theirs_on_there.json", (stage, dtype))
 
 
 @each_case
@@ -164,7 +176,7 @@ def test_what_was_trained_here_goes_on_there(folders, stage, dtype):
     at = folders[stage, dtype]
     capstan("convert", at / "back", at / "back_converted")
     expect_equal(at / "back_converted" / "global_step3", at / "ours_saved.json")
-    expect_close_losses(at / "ours_exported_on_there.json", at / "ours_on_here.json", dtype)
+    expect_close_losses(at / "ours_exported_on_there.json", at / "ours_on_here.json", (stage, dtype))
 
 
 @each_case
@@ -178,11 +190,12 @@ def test_each_reads_the_whole_weights_of_the_others_files(folders, stage, dtype)
         assert whole["offset"] == [0, 1, 2] and whole.get("frozen", [0.25] * 5) == [0.25] * 5, path
 
 
-@pytest.mark.parametrize("stage, dtype", [(2, "bf16"), (3, "fp32")])
+@pytest.mark.parametrize("stage, dtype", UNIVERSAL)
 def test_a_universal_checkpoint_is_read(folders, stage, dtype):
     at = folders[stage, dtype]
     subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
                     at / "theirs/global_step3", "--output_folder", at / "theirs/global_step3_universal",
-                    "--inject_missing_state"], check=True, env=peer_environment(), timeout=TIMEOUT)
+                    "--inject_missing_state"], check=True,
+                   env=peer_environment() | {"DS_ACCELERATOR": DEVICE}, timeout=TIMEOUT)
     capstan("convert", at / "theirs", at / "from_universal", "--tag", "global_step3_universal")
     expect_equal(at / "from_universal" / "global_step3_universal", at / "theirs_saved.json")

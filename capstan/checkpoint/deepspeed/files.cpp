@@ -84,6 +84,8 @@ DeepSpeedFiles open_deepspeed(const std::filesystem::path& checkpoint) {
   files.optims = open_in_order(checkpoint, optims, "optimizer");
   std::error_code missing;
   files.universal = std::filesystem::is_directory(checkpoint / "zero", missing);
+  const std::filesystem::path common = checkpoint / "zero" / "optimizer_state.pt";
+  if (std::filesystem::exists(common, missing)) files.common.emplace(common);
   return files;
 }
 

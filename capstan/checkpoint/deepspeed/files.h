@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,8 +17,9 @@ namespace capstan::checkpoint {
 const PyValue& required(const PyValue& in, std::string_view key, std::string_view where);
 
 struct DeepSpeedFiles {
-  std::vector<TorchArchive> models;  // one; at stage 3 one per rank, in order
-  std::vector<TorchArchive> optims;  // one per rank, in order; none at stage 0
+  std::vector<TorchArchive> models;    // one; at stage 3 one per rank, in order
+  std::vector<TorchArchive> optims;    // one per rank, in order; none at stage 0
+  std::optional<TorchArchive> common;  // of a universal one: what is not per parameter
   std::filesystem::path folder;
   bool bf16 = false;       // by the names of the optimizer's files
   bool universal = false;  // a folder zero/ with files per parameter

@@ -212,6 +212,7 @@ std::int64_t integer_of(const PyValue& dict, const char* key) {
 
 // The scaler of stages 1 to 3, or at stage 0 the optimizer that scales by itself.
 const PyValue* scaler_of(const DeepSpeedFiles& files) {
+  if (files.common) return files.common->root().find("loss_scaler");
   if (files.optims.empty()) return files.model().find("optimizer");
   return required(files.optims.front().root(), "optimizer_state_dict", files.folder.string())
       .find("loss_scaler");

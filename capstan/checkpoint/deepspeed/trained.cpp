@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include <system_error>
 
 #include <fmt/format.h>
 
@@ -279,14 +278,11 @@ TrainedParams trained_universal(const DeepSpeedFiles& files) {
       }
     }
   }
-  const std::filesystem::path path = files.folder / "zero" / "optimizer_state.pt";
-  std::error_code missing;
-  if (std::filesystem::exists(path, missing)) {
-    const TorchArchive archive(path);
-    add_group_scalars(trained.scalars, archive.root());
-    if (const PyValue* const state = archive.root().find("state")) {
+  if (files.common) {
+    add_group_scalars(trained.scalars, files.common->root());
+    if (const PyValue* const state = files.common->root().find("state")) {
       if (const PyValue* const first = state->find(std::int64_t{0})) {
-        add_step(trained.scalars, archive, *first);
+        add_step(trained.scalars, *files.common, *first);
       }
     }
   }

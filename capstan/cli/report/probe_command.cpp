@@ -1,12 +1,18 @@
 // capstan-engine probe BACKEND: starts the backend, adds up a tensor over its ranks and checks the
-// sum.
+// sum. capstan-engine probe copy: measures how fast bytes leave the device that would train.
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -84,11 +90,37 @@ int probe_world(comm::BackendKind kind, const std::string& name) {
   return 0;
 }
 
+// The best of some copies of one large block: from a GPU to page-locked memory, else within the
+// host's by one thread.
+int probe_copy() {
+  constexpr std::int64_t kBytes = std::int64_t{1} << 30;
+  constexpr int kRounds = 5;
+  const bool on_gpu = at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
+  const c10::Device device = on_gpu ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  const at::Tensor from = at::full({kBytes}, 7, at::TensorOptions(at::kByte).device(device));
+  const at::Tensor into = at::empty({kBytes}, at::TensorOptions(at::kByte).pinned_memory(on_gpu));
+  at::set_num_threads(1);
+  double best = 0;
+  for (int round = -1; round < kRounds; ++round) {  // the first one touches the memory
+    const auto began = std::chrono::steady_clock::now();
+    into.copy_(from, /*non_blocking=*/on_gpu);
+    if (on_gpu) c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device).synchronize();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    if (round >= 0) best = std::max(best, static_cast<double>(kBytes) / 1e9 / took.count());
+  }
+  fmt::print("{:.1f} GB/s from {} to {} memory\n", best, device.str(),
+             on_gpu ? "page-locked" : "host");
+  return 0;
+}
+
 }  // namespace
 
 void add_probe_command(CLI::App& app, int& exit_code) {
   CLI::App* probe = app.add_subcommand("probe", "Start a backend and check a sum over its ranks");
   probe->require_subcommand(1);
+  probe->add_subcommand("copy", "Bytes from the device to host memory")->callback([&exit_code] {
+    exit_code = probe_copy();
+  });
   probe->add_subcommand("loopback", "Ranks as threads")->callback([&exit_code] {
     exit_code = probe_loopback();
   });

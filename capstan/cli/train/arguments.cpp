@@ -87,6 +87,8 @@ void add_options(CLI::App& command, Arguments& arguments) {
   command.add_option("--device", arguments.device, "auto, cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
+  command.add_flag("--deterministic", arguments.deterministic,
+                   "Equal numbers in each run on a GPU too, by slower kernels");
   command.add_flag("--no-optimizer-step", arguments.no_optimizer_step,
                    "For measuring: forward, backward and reduction only");
   command.add_flag("--no-communication", arguments.no_communication,

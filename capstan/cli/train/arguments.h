@@ -55,6 +55,7 @@ struct Arguments {
   std::int64_t max_steps = 800;
   std::uint64_t seed = 1234;
   std::string device = "auto";     // auto, cpu, cuda
+  bool deterministic = false;      // a GPU's sums in the same order in each run
   bool no_optimizer_step = false;  // measure forward, backward and reduction only
   bool no_communication = false;   // measure ranks side by side, each a world of its own
   ModelArguments model;

@@ -78,6 +78,7 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
 
 int run(const Arguments& arguments, comm::StartNccl start_nccl) {
   avoid_broken_amx();
+  if (arguments.deterministic) compute_deterministically();
   StopRequest stop;
   const RankEnv ranks = training_ranks(arguments, read_rank_env(process_env()));
   const config::Resolved resolved = training_config(arguments, ranks.world_size);

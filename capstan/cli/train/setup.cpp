@@ -1,5 +1,7 @@
 #include "capstan/cli/train/setup.h"
 
+#include <cstdlib>
+
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -41,6 +43,13 @@ models::GptOptions model_options(const ModelArguments& arguments, std::uint64_t 
   options.dropout = arguments.dropout;
   options.seed = seed;
   return options;
+}
+
+void compute_deterministically() {
+  // cuBLAS reads it when it starts; without it streams share a workspace and sums vary.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
 c10::Device training_device(const std::string& wanted, const RankEnv& ranks) {

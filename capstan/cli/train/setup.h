@@ -23,6 +23,9 @@ config::Resolved training_config(const Arguments& arguments, int world_size);
 
 models::GptOptions model_options(const ModelArguments& arguments, std::uint64_t seed);
 
+// For the whole process; before anything else uses a GPU.
+void compute_deterministically();
+
 // `wanted` is auto, cpu or cuda. The GPU of this rank, or the CPU; also makes it the current one.
 // Throws ConfigError when a GPU was asked for and there is none.
 c10::Device training_device(const std::string& wanted, const RankEnv& ranks);
