@@ -75,7 +75,25 @@ models::GptOptions model_options(const Arguments& arguments) {
     set(1600, 48, 25);
   }
   options.recompute.enabled = arguments.checkpointing;
+  options.weights_loaded_later = true;  // drawn on the device, where that takes no time
   return options;
+}
+
+models::Gpt make_model(const Arguments& arguments, c10::Device device) {
+  models::Gpt model(model_options(arguments));
+  model->to(device);
+  const at::NoGradGuard no_grad;
+  at::manual_seed(0);
+  for (const auto& item : model->named_parameters()) {
+    const at::Tensor values = at::empty(item.value().sizes(), item.value().options());
+    if (values.dim() == 2) {
+      values.normal_(0.0, 0.02);
+    } else {
+      values.fill_(item.key().find("ln_") != std::string::npos && item.key().ends_with("weight"));
+    }
+    item.value().set_data(values);
+  }
+  return model;
 }
 
 engine::Options engine_options(const Arguments& arguments, int stage, bool on_gpu) {
@@ -136,8 +154,7 @@ void trace_step(const std::string& path, const std::function<void()>& step) {
 }
 
 void measure(const Arguments& arguments, int stage, comm::Group& group, c10::Device device) {
-  models::Gpt model(model_options(arguments));
-  model->to(device);
+  models::Gpt model = make_model(arguments, device);
   Engine engine(model, engine_options(arguments, stage, !device.is_cpu()), {.group = &group});
   at::manual_seed(0);
   const at::Tensor ids = at::randint(model->options().vocab, {arguments.batch, arguments.seq},

@@ -113,12 +113,13 @@ void EngineState::expect_backward(bool allowed, bool scaled) {
 }
 
 void EngineState::make_updater(const Parts& parts) {
-  // A core is left to the thread that launches forward or backward beside an update, or that keeps
-  // the disk busy.
+  // Beside an update other threads launch forward or backward, or keep the disk busy: they get a
+  // core at least. Three quarters of many cores draw as much from memory as all of them (measured).
   const shard::HostSettings& host = sharded->settings().host;
   const bool beside = host.late_updates || host.early_bytes > 0 || sharded->swap_files() != nullptr;
   const int share = static_cast<int>(options.store.optimizer.core_share * at::get_num_threads());
-  const int threads = std::min(share, at::get_num_threads() - (beside ? 1 : 0));
+  const int all = at::get_num_threads();
+  const int threads = std::min(share, beside ? std::min(all - 1, (3 * all + 3) / 4) : all);
   workers_ = std::make_unique<optim::WorkerPool>(std::max(1, threads));
   if (parts.updater) {
     updater_ = parts.updater(*sharded);

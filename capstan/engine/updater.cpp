@@ -13,12 +13,19 @@ namespace capstan::engine {
 
 namespace {
 
-// The link carries one of `made` while the CPU computes the next of `late`.
-std::vector<int> alternate(const std::vector<int>& late, const std::vector<int>& made) {
+// Units in the order of their next use; beside each that the CPU must update, the link carries one
+// of a later place that is made already.
+std::vector<int> in_order_of_use(const std::vector<int>& units, const std::vector<bool>& made) {
   std::vector<int> order;
-  for (std::size_t i = 0; i < std::max(late.size(), made.size()); ++i) {
-    if (i < late.size()) order.push_back(late[i]);
-    if (i < made.size()) order.push_back(made[i]);
+  order.reserve(units.size());
+  std::size_t ahead = 0;  // all of `made` before this place are in the order
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (made[i] && i < ahead) continue;
+    order.push_back(units[i]);
+    ahead = std::max(ahead, i + 1);
+    if (made[i]) continue;
+    while (ahead < units.size() && !made[ahead]) ++ahead;
+    if (ahead < units.size()) order.push_back(units[ahead++]);
   }
   return order;
 }
@@ -253,16 +260,17 @@ void KernelUpdater::update_early(const shard::ShardedModel& model, int unit,
 
 KernelUpdater::Order KernelUpdater::order_of(const shard::ShardedModel& model) {
   std::vector<int> now;
-  std::vector<int> late;
-  std::vector<int> made;  // already, in backward: they only travel
+  std::vector<int> later;
+  std::vector<bool> made;  // already, in backward: they only travel
   for (const int unit : model.step_order()) {
-    if (!model.can_update_late(unit)) {
-      now.push_back(unit);
+    if (model.can_update_late(unit)) {
+      later.push_back(unit);
+      made.push_back(model.updated_early(unit));
     } else {
-      (model.updated_early(unit) ? made : late).push_back(unit);
+      now.push_back(unit);
     }
   }
-  return {std::move(now), alternate(late, made)};
+  return {std::move(now), in_order_of_use(later, made)};
 }
 
 void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScalars& scalars) {

@@ -1,5 +1,7 @@
 #include "capstan/shard/early_updates.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <c10/core/DeviceGuard.h>
@@ -92,8 +94,7 @@ void EarlyUpdates::run(const std::stop_token& stop) {
   const c10::NoGradGuard no_grad;
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [this] { return !waiting_.empty(); })) {
-    at_work_ = waiting_.front();
-    waiting_.pop_front();
+    at_work_ = take_next();
     at(at_work_).stage = Stage::at_work;
     lock.unlock();
     std::exception_ptr failure;
@@ -111,6 +112,19 @@ void EarlyUpdates::run(const std::stop_token& stop) {
     at_work_ = dropped_ = -1;
     changed_.notify_all();
   }
+}
+
+// The newest one that has come: of those that stay for after the step, the last ones in the next
+// forward should be late, because the CPU rests between the last update and the first gradient.
+int EarlyUpdates::take_next() {
+  const auto newest = std::find_if(waiting_.rbegin(), waiting_.rend(), [this](int unit) {
+    const HostTraffic::Ahead& arrival = at(unit).arrival;
+    return arrival.arrived == nullptr || arrival.arrived->query();
+  });
+  const auto next = newest == waiting_.rend() ? waiting_.begin() : std::prev(newest.base());
+  const int unit = *next;
+  waiting_.erase(next);
+  return unit;
 }
 
 void EarlyUpdates::update(int unit) {

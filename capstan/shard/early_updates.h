@@ -4,7 +4,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -69,6 +68,7 @@ class EarlyUpdates {
   };
 
   void run(const std::stop_token& stop);
+  int take_next();
   void update(int unit);
   FreshStates make_fresh(const UnitStates& states) const;
   Slot& at(int unit) { return slots_[static_cast<std::size_t>(unit)]; }
@@ -80,8 +80,8 @@ class EarlyUpdates {
   mutable std::mutex mutex_;  // guards what follows, but `fresh` of a unit that is at work
   std::condition_variable_any changed_;
   Update update_;
-  std::vector<Slot> slots_;  // by unit
-  std::deque<int> waiting_;
+  std::vector<Slot> slots_;   // by unit
+  std::vector<int> waiting_;  // the newest last
   int at_work_ = -1;
   int dropped_ = -1;  // the unit at work whose result nobody wants
   std::exception_ptr failure_;

@@ -54,11 +54,11 @@ void stream(Vec x, Column column, std::int64_t at) {
   }
 }
 
-// Short parts stay in the caches, where whoever reads the copy next finds them.
+// Short columns stay in the caches, where whoever reads the copy next finds them.
 template <typename Vec>
-bool can_stream(Column column, Part part) {
+bool can_stream(Column column, std::int64_t elems, Part part) {
   constexpr std::int64_t kShortElems = 1 << 17;  // 3.5 MB of Adam's columns, above most L2 caches
-  if (column.data == nullptr || part.end - part.begin < kShortElems) return false;
+  if (column.data == nullptr || elems < kShortElems) return false;
   const std::int64_t size = size_bytes(column.dtype);
   const auto* first = static_cast<const char*>(column.data) + part.begin * size;
   return reinterpret_cast<std::uintptr_t>(first) %

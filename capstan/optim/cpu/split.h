@@ -12,6 +12,8 @@ namespace capstan::optim {
 
 // Waking a thread costs some ten microseconds; this many elements of Adam take about as long.
 inline constexpr std::int64_t kMinElemsPerThread = 32768;
+// So that a thread that is held up delays the others by little.
+inline constexpr int kPartsPerThread = 4;
 // Parts begin on multiples of this, so that no two threads write the same cache line of a 16-bit
 // column that starts on one.
 inline constexpr std::int64_t kPartAlignElems = 64;
@@ -20,7 +22,8 @@ inline constexpr std::int64_t kPartAlignElems = 64;
 template <typename Body>
 void for_parts(WorkerPool& pool, std::int64_t elems, const Body& body) {
   const std::int64_t useful = std::max<std::int64_t>(1, elems / kMinElemsPerThread);
-  const int parts = static_cast<int>(std::min<std::int64_t>(pool.threads(), useful));
+  const int parts =
+      static_cast<int>(std::min<std::int64_t>(kPartsPerThread * pool.threads(), useful));
   const std::int64_t lines = (elems + kPartAlignElems - 1) / kPartAlignElems;
   const auto boundary = [&](int part) {
     return std::min(elems, lines * part / parts * kPartAlignElems);

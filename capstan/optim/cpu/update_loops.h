@@ -46,11 +46,11 @@ Lanes<V> load_lanes(const Span& span, std::int64_t at) {
 // Instead of the loop in place: what is read and what is written are different memory.
 template <typename Vec, typename Tail, typename Rule>
 void run_fresh_update(const Rule& rule, const Span& span, Part part) {
-  bool streams = can_stream<Vec>(span.fresh_master, part);
+  bool streams = can_stream<Vec>(span.fresh_master, span.elems, part);
   for (int s = 0; s < Rule::kStates; ++s) {
-    streams = streams && can_stream<Vec>(span.fresh_states[s], part);
+    streams = streams && can_stream<Vec>(span.fresh_states[s], span.elems, part);
   }
-  const bool streams_param = can_stream<Vec>(span.param, part);
+  const bool streams_param = can_stream<Vec>(span.param, span.elems, part);
   for_each_vector<Vec, Tail>(
       part, [rule, span, streams, streams_param]<typename V>(std::int64_t i) {
         constexpr bool kWhole = V::kWidth == Vec::kWidth;  // the tail's vectors are not aligned
@@ -71,7 +71,7 @@ void run_update(const Rule& rule_in, const Span& span_in, Part part) {
   }
   const Rule rule = rule_in;
   const Span span = span_in;
-  const bool streams = can_stream<Vec>(span.param, part);
+  const bool streams = can_stream<Vec>(span.param, span.elems, part);
   for_each_vector<Vec, Tail>(part, [rule, span, streams]<typename V>(std::int64_t i) {
     Lanes<V> x = load_lanes<V, Rule>(span, i);
     rule(x);
@@ -84,7 +84,7 @@ template <typename Vec, typename Tail>
 void run_lamb_apply(const LambApplyRule& rule_in, const Span& span_in, Part part) {
   const LambApplyRule rule = rule_in;
   const Span span = span_in;
-  const bool streams = can_stream<Vec>(span.param, part);
+  const bool streams = can_stream<Vec>(span.param, span.elems, part);
   for_each_vector<Vec, Tail>(part, [rule, span, streams]<typename V>(std::int64_t i) {
     prefetch_after<V>(span.master, i);
     for (int s = 0; s < 2; ++s) prefetch_after<V>(span.states[s], i);

@@ -13,7 +13,7 @@ WorkerPool::WorkerPool(int threads) {
                        .fix = "use 1 or more"});
   }
   for (int worker = 1; worker < threads; ++worker) {
-    workers_.emplace_back([this, worker](const std::stop_token& stop) { work(stop, worker); });
+    workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
   }
 }
 
@@ -22,8 +22,8 @@ WorkerPool::~WorkerPool() {
   workers_.clear();  // joins while the mutex and the conditions still exist
 }
 
-void WorkerPool::run_share(const Job& job, int worker) const {
-  for (int part = worker; part < job.parts; part += threads()) job.call(job.context, part);
+void WorkerPool::run_share(const Job& job) {
+  for (int part = next_part_++; part < job.parts; part = next_part_++) job.call(job.context, part);
 }
 
 void WorkerPool::run_job(Job job) {
@@ -36,22 +36,23 @@ void WorkerPool::run_job(Job job) {
     const std::lock_guard lock(mutex_);
     job_ = job;
     unfinished_ = static_cast<int>(workers_.size());
+    next_part_ = 0;
     ++generation_;
   }
   wake_.notify_all();
-  run_share(job, /*worker=*/0);
+  run_share(job);
   std::unique_lock lock(mutex_);
   done_.wait(lock, [this] { return unfinished_ == 0; });
 }
 
-void WorkerPool::work(const std::stop_token& stop, int worker) {
+void WorkerPool::work(const std::stop_token& stop) {
   std::uint64_t seen = 0;
   std::unique_lock lock(mutex_);
   while (wake_.wait(lock, stop, [&] { return generation_ != seen; })) {
     seen = generation_;
     const Job job = job_;
     lock.unlock();
-    run_share(job, worker);
+    run_share(job);
     lock.lock();
     if (--unfinished_ == 0) done_.notify_one();
   }
