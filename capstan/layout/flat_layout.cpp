@@ -42,7 +42,9 @@ FlatLayout::FlatLayout(std::span<const std::int64_t> numels, int world_size,
     slots_.push_back({next, next + numel});
     next += numel;
   }
-  shard_elems_ = round_up(next, world_size * align_elems) / world_size;
+  // A parameter alone is cut into equal parts; between several, shards are as aligned as slots.
+  const std::int64_t part = numels.size() == 1 ? 1 : align_elems;
+  shard_elems_ = round_up(next, world_size * part) / world_size;
 }
 
 ElemRange FlatLayout::shard(int rank) const {

@@ -32,8 +32,10 @@ struct SlotPiece {
 //   |<-- shard 0 -->|<-- shard 1 -->|<-- shard 2 -->|
 // Invariants:
 //  - slots are in parameter order and each starts on a multiple of align_elems;
-//  - padded_elems() is a multiple of world_size * align_elems, so every rank
-//    owns equally many elements and no collective has a remainder.
+//  - padded_elems() is a multiple of world_size, so every rank owns equally many
+//    elements and no collective has a remainder;
+//  - shards start on a multiple of align_elems too, but for a buffer of one slot,
+//    whose shards are as short as they can be: ceil(numel / world_size).
 // Threads: immutable once built; share freely.
 class FlatLayout {
  public:

@@ -185,10 +185,11 @@ at::Tensor local_param(ShardedModel& model, int param) {
   model.settle_updates();
   const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
   const layout::FlatLayout& layout = unit_spec(model, param).layout;
+  const at::Tensor& shard = model.unit(place.unit).shard();
+  if (layout.slots().size() == 1) return shard;
   const layout::ElemRange mine = layout.shard(model.group().rank());
   const layout::ElemRange both =
       layout::intersect(mine, layout.slots()[static_cast<std::size_t>(place.slot)]);
-  const at::Tensor& shard = model.unit(place.unit).shard();
   return both.size() == 0 ? shard.narrow(0, 0, 0)
                           : shard.narrow(0, both.begin - mine.begin, both.size());
 }

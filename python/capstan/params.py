@@ -92,7 +92,7 @@ class ShardedParameter(torch.nn.Parameter):
 
     @property
     def ds_tensor(self):
-        """This rank's elements, 1-D."""
+        """This rank's elements, 1-D; ceil(numel / ranks) of them, the last ones padding, where its unit has no other."""
         handle = handle_of(self)
         part = handle.part if not isinstance(handle, EngineParam) else handle.core.local_param(handle.index)
         part = part.as_subclass(OwnElements)

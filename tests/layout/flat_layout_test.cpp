@@ -31,6 +31,14 @@ TEST(FlatLayout, SlotsAndShardsAreAligned) {
   EXPECT_EQ(layout.shard_elems() % 32, 0);
 }
 
+TEST(FlatLayout, AParameterAloneIsCutIntoEqualParts) {
+  const std::array<std::int64_t, 1> numels = {15};
+  const FlatLayout layout(numels, 2, 32);
+  EXPECT_EQ(layout.shard_elems(), 8);
+  EXPECT_EQ(layout.pieces(0).front().in_slot, (ElemRange{0, 8}));
+  EXPECT_EQ(layout.pieces(1).front().in_slot, (ElemRange{8, 15}));
+}
+
 TEST(FlatLayout, PiecesOfAllRanksAreEverySlotOnce) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

@@ -87,6 +87,31 @@ def test_what_every_rank_writes_into_its_own_elements_is_the_parameter(world):
         assert values == [[11.0], [12.0], [13.0], [14.0]] and plain
 
 
+def lone_parameters(stage):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 3, bias=False), nn.Linear(3, 5, bias=False))
+    config = {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.1}},
+              "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}}
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    losses = []
+    for step in range(3):
+        loss = engine(torch.full((2, 5), 1.0 + step + dist.get_rank())).square().mean()
+        engine.backward(loss)
+        if stage == 3:
+            partitions = engine.optimizer.get_fp32_grad_partitions()[0]
+            for i, param in enumerate(model.parameters()):
+                whole = nn.functional.pad(deepspeed.utils.safe_get_full_grad(param).flatten(), (0, 1))
+                assert param.ds_tensor.numel() == 8
+                assert torch.equal(partitions[i], whole.chunk(2)[dist.get_rank()])
+        engine.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_parameter_alone_in_its_unit_is_cut_into_equal_parts():
+    assert ranks.run(2, lone_parameters, 3) == ranks.run(2, lone_parameters, 0)
+
+
 class Watching(torch.optim.SGD):
     """Notes for each gradient whether it is a part of a larger buffer."""
 

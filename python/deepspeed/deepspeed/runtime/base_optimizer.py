@@ -198,7 +198,14 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         return list(total.sqrt().float())
 
     def get_fp32_grad_partitions(self):
-        return {g: dict(enumerate(parts)) for g, parts in self.averaged_gradients.items()}
+        """Between backward and step, by group and place in it: gradients cut as the parameters are, padding zero."""
+        def padded(part, param):
+            missing = param.ds_tensor.numel() - part.numel() if self._engine.stage == 3 else 0
+            return torch.nn.functional.pad(part, (0, missing))
+
+        groups = zip(self.averaged_gradients.items(), self.bit16_groups)
+        return {g: {i: padded(part, param) for i, (part, param) in enumerate(zip(parts, params))}
+                for (g, parts), params in groups}
 
     @property
     def bit16_groups(self):

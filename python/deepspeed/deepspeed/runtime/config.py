@@ -212,7 +212,8 @@ class DeepSpeedConfig:
             steps = steps or 1
             batch = micro * steps * self.world_size
         elif batch is None:
-            raise AssertionError("Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided")
+            raise AssertionError('Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided: as a '
+                                 'number, since "auto" is filled in by Accelerate and the Trainer only')
         self.train_batch_size, self.train_micro_batch_size_per_gpu, self.gradient_accumulation_steps = batch, micro, steps
 
     def _configure_train_batch_size(self):
