@@ -104,17 +104,20 @@ class Trained {
   Engine engine_;
 };
 
-// The disk by itself: as many bytes, as large requests and as much memory, the same ring.
+// The disk by itself: as many bytes, as large requests, as much memory of the same pages, the same
+// ring.
 class RawDisk {
  public:
   RawDisk(const fs::path& folder, std::int64_t bytes)
       : bytes_(bytes),
         path_(folder / ".capstan-nvme-bench"),
         file_(io::File::open(path_, {.access = io::Access::create, .direct = true})),
-        buffer_(kTileElems * kBytesPerParam * store::OptimizerOptions{}.buffer_count),
+        buffer_(kTileElems * kBytesPerParam * store::OptimizerOptions{}.buffer_count,
+                io::Pages::huge),
         ring_(io::Options{}, silence_) {
     file_.reserve(bytes);
-    write();  // space that was never written to is slower at first
+    write();  // space that was never written to is slower at first, and so is memory
+    read();
   }
   ~RawDisk() {
     std::error_code ignored;

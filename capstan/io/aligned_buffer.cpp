@@ -8,7 +8,7 @@
 
 namespace capstan::io {
 
-AlignedBuffer::AlignedBuffer(std::int64_t bytes) : size_bytes_(bytes) {
+AlignedBuffer::AlignedBuffer(std::int64_t bytes, Pages pages) : size_bytes_(bytes) {
   if (bytes < 0) throw InternalError({.what = fmt::format("a buffer of {} bytes", bytes)});
   if (bytes == 0) return;
   const auto mapped = static_cast<std::size_t>(round_up_to_align(bytes));
@@ -19,6 +19,8 @@ AlignedBuffer::AlignedBuffer(std::int64_t bytes) : size_bytes_(bytes) {
                    .where = "host memory",
                    .fix = "use smaller or fewer buffers, or free host memory (free -h)"});
   }
+  // Only a wish: where the system has none, small ones do.
+  if (pages == Pages::huge) ::madvise(memory, mapped, MADV_HUGEPAGE);
   data_ = std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(memory), Unmap{mapped});
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 namespace capstan::store {
@@ -11,85 +12,122 @@ namespace {
 constexpr std::chrono::minutes kPatience{10};
 
 // Each span begins at a page, as direct I/O wants it.
-std::int64_t buffer_bytes(const SwapTile& tile) {
+std::int64_t room_of(std::span<const std::byte> span) {
+  return io::round_up_to_align(static_cast<std::int64_t>(span.size()));
+}
+
+std::int64_t room_of(const SwapTile& tile) {
   std::int64_t bytes = 0;
-  for (const auto& span : tile) {
-    bytes += io::round_up_to_align(static_cast<std::int64_t>(span.size()));
-  }
+  for (const auto& span : tile) bytes += room_of(span);
   return bytes;
 }
 
 }  // namespace
 
 SwapStream::SwapStream(const SwapFiles& files, io::Ring& ring, int buffer_count)
-    : files_(files), ring_(ring), buffers_(static_cast<std::size_t>(std::max(3, buffer_count))) {}
+    : files_(files), ring_(ring), buffer_count_(std::max(3, buffer_count)) {}
 
-void SwapStream::Buffer::wait() {
+bool SwapStream::Held::done() const {
+  return std::all_of(transfers.begin(), transfers.end(),
+                     [](const io::PendingIo& transfer) { return transfer.done(); });
+}
+
+void SwapStream::Held::wait() {
   for (io::PendingIo& transfer : std::exchange(transfers, {})) transfer.wait_at_most(kPatience);
 }
 
 void SwapStream::start(std::vector<SwapTile> tiles) {
   finish();
   tiles_ = std::move(tiles);
-  used_ = read_ = written_ = 0;
   std::int64_t largest = 0;
-  for (const SwapTile& tile : tiles_) largest = std::max(largest, buffer_bytes(tile));
-  for (Buffer& buffer : buffers_) {
-    if (buffer.memory != nullptr && buffer.memory->size_bytes() >= largest) continue;
-    buffer.memory = std::make_shared<io::AlignedBuffer>(largest);
+  for (const SwapTile& tile : tiles_) largest = std::max(largest, room_of(tile));
+  if (memory_ == nullptr || memory_->size_bytes() < buffer_count_ * largest) {
+    memory_ = std::make_shared<io::AlignedBuffer>(buffer_count_ * largest, io::Pages::huge);
   }
   read_ahead();
 }
 
-// One buffer is used, and one is still being written.
+// Tiles follow each other in the memory, and begin again at its front.
+std::optional<std::int64_t> SwapStream::room_for(std::int64_t bytes) const {
+  if (held_.empty()) return 0;
+  const std::int64_t first = held_.front().begin;
+  const std::int64_t end = held_.back().begin + held_.back().bytes;
+  const bool around = held_.back().begin < first;
+  if (end + bytes <= (around ? first : memory_->size_bytes())) return end;
+  if (!around && bytes <= first) return 0;
+  return std::nullopt;
+}
+
+bool SwapStream::read_one() {
+  const SwapTile& tile = tiles_[read_];
+  const std::optional<std::int64_t> room = room_for(room_of(tile));
+  if (!room.has_value()) return false;
+  Held& held = held_.emplace_back(Held{.begin = *room, .bytes = room_of(tile), .transfers = {}});
+  ++read_;
+  std::byte* at = memory_->bytes().data() + held.begin;
+  for (const auto& span : tile) {
+    const SwapFiles::Place place = files_.place_of(span.data());
+    held.transfers.push_back(ring_.read(*place.file, place.offset, {at, span.size()}, memory_));
+    at += room_of(span);
+  }
+  return true;
+}
+
+// Without a wait: into memory that was never used, or whose write has ended.
 void SwapStream::read_ahead() {
-  const std::size_t ahead = std::min(tiles_.size(), used_ + buffers_.size() - 1);
-  for (; read_ < ahead; ++read_) read(read_);
-}
-
-void SwapStream::read(std::size_t tile) {
-  Buffer& buffer = buffer_of(tile);
-  buffer.wait();
-  std::byte* at = buffer.memory->bytes().data();
-  for (const auto& span : tiles_[tile]) {
-    const SwapFiles::Place place = files_.place_of(span.data());
-    buffer.transfers.push_back(
-        ring_.read(*place.file, place.offset, {at, span.size()}, buffer.memory));
-    at += io::round_up_to_align(static_cast<std::int64_t>(span.size()));
+  while (read_ < tiles_.size()) {
+    if (read_one()) continue;
+    if (read_ - held_.size() == written_ || !held_.front().done()) return;
+    held_.front().wait();
+    held_.pop_front();
   }
 }
 
-void SwapStream::write(std::size_t tile) {
-  Buffer& buffer = buffer_of(tile);
-  const std::byte* at = buffer.memory->bytes().data();
-  for (const auto& span : tiles_[tile]) {
-    const SwapFiles::Place place = files_.place_of(span.data());
-    buffer.transfers.push_back(
-        ring_.write(*place.file, place.offset, {at, span.size()}, buffer.memory));
-    at += io::round_up_to_align(static_cast<std::int64_t>(span.size()));
+void SwapStream::read_up_to(std::size_t tile) {
+  while (read_ < std::min(tile, tiles_.size())) {
+    if (read_one()) continue;
+    held_.front().wait();
+    held_.pop_front();
   }
 }
 
+void SwapStream::write_used() {
+  for (; written_ < used_; ++written_) {
+    Held& held = this->held(written_);
+    const std::byte* at = memory_->bytes().data() + held.begin;
+    for (const auto& span : tiles_[written_]) {
+      const SwapFiles::Place place = files_.place_of(span.data());
+      held.transfers.push_back(ring_.write(*place.file, place.offset, {at, span.size()}, memory_));
+      at += room_of(span);
+    }
+  }
+}
+
+// While a tile is used the disk has work: the one after it is on its way.
 std::vector<std::byte*> SwapStream::next() {
-  for (; written_ < used_; ++written_) write(written_);
+  write_used();
   read_ahead();
-  Buffer& buffer = buffer_of(used_);
-  buffer.wait();
+  read_up_to(used_ + 1);
+  held(used_).wait();
+  read_ahead();
+  read_up_to(used_ + 2);
   std::vector<std::byte*> columns;
-  std::byte* at = buffer.memory->bytes().data();
+  columns.reserve(tiles_[used_].size());
+  std::byte* at = memory_->bytes().data() + held(used_).begin;
   for (const auto& span : tiles_[used_]) {
     columns.push_back(at);
-    at += io::round_up_to_align(static_cast<std::int64_t>(span.size()));
+    at += room_of(span);
   }
   ++used_;
   return columns;
 }
 
 void SwapStream::finish() {
-  for (; written_ < used_; ++written_) write(written_);
-  for (Buffer& buffer : buffers_) buffer.wait();
+  write_used();
+  for (Held& held : held_) held.wait();
+  held_.clear();
   tiles_.clear();
-  used_ = read_ = written_ = 0;
+  read_ = used_ = written_ = 0;
 }
 
 }  // namespace capstan::store

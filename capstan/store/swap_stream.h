@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,12 +19,12 @@ namespace capstan::store {
 // Spans of swap memory that are used together.
 using SwapTile = std::vector<std::span<std::byte>>;
 
-// Owns:    the buffers, and the transfers in flight.
+// Owns:    the host memory that tiles pass through, and the transfers in flight.
 // Threads: one caller at a time.
 class SwapStream {
  public:
-  // At least three buffers: one is read, one is used, one is written. `files` and `ring` must
-  // outlive this.
+  // The memory holds so many of the largest tiles, three at least: one is read, one is used, one is
+  // written. Of smaller tiles it holds more. `files` and `ring` must outlive this.
   SwapStream(const SwapFiles& files, io::Ring& ring, int buffer_count);
 
   // Begins to read. The stream before it is finished.
@@ -33,24 +36,32 @@ class SwapStream {
   void finish();
 
  private:
-  struct Buffer {
-    std::shared_ptr<io::AlignedBuffer> memory;
+  // A tile in memory, from its read to the end of its write.
+  struct Held {
+    std::int64_t begin = 0;  // in the memory
+    std::int64_t bytes = 0;
     std::vector<io::PendingIo> transfers;
 
+    bool done() const;
     void wait();
   };
 
-  Buffer& buffer_of(std::size_t tile) { return buffers_[tile % buffers_.size()]; }
+  Held& held(std::size_t tile) { return held_[tile - (read_ - held_.size())]; }
+  // Where the next tile that is read goes; none: older ones must leave first.
+  std::optional<std::int64_t> room_for(std::int64_t bytes) const;
+  bool read_one();
   void read_ahead();
-  void read(std::size_t tile);
-  void write(std::size_t tile);
+  void read_up_to(std::size_t tile);
+  void write_used();
 
   const SwapFiles& files_;
   io::Ring& ring_;
-  std::vector<Buffer> buffers_;
+  const std::int64_t buffer_count_;
+  std::shared_ptr<io::AlignedBuffer> memory_;  // with the ring, while the disk may write to it
+  std::deque<Held> held_;                      // the last one is tile read_ - 1
   std::vector<SwapTile> tiles_;
-  std::size_t used_ = 0;  // tiles that next() gave out
   std::size_t read_ = 0;  // tiles whose read was started
+  std::size_t used_ = 0;  // tiles that next() gave out
   std::size_t written_ = 0;
 };
 

@@ -2,12 +2,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -147,6 +149,54 @@ TEST_F(SwapTest, StreamChangesWhatTheMappingShows) {
     }
     EXPECT_EQ(wrong, 0) << buffers;
   }
+}
+
+// Tiles of all sizes pass through the memory of three, each element raised by one.
+TEST_F(SwapTest, StreamTakesTilesOfAnySizes) {
+  constexpr std::int64_t kPage = 4096;
+  for (unsigned seed = 1; seed <= 5; ++seed) {
+    SwapFiles swap(options());
+    io::Ring ring({.block_bytes = kPage}, logger_);
+    SwapStream stream(swap, ring, 3);
+    std::mt19937 random(seed);
+    std::vector<SwapTile> tiles(40);
+    for (SwapTile& tile : tiles) {
+      const std::int64_t bytes = random() % 3 == 0 ? 7 * kPage : 1 + random() % (2 * kPage);
+      auto* const memory = static_cast<std::byte*>(swap.take(bytes).get());
+      std::memset(memory, static_cast<int>(seed), static_cast<std::size_t>(bytes));
+      tile.emplace_back(memory, static_cast<std::size_t>(bytes));
+    }
+    stream.start(tiles);
+    for (const SwapTile& tile : tiles) {
+      std::byte* const values = stream.next().front();
+      for (std::size_t i = 0; i < tile.front().size(); ++i) {
+        values[i] = std::byte(std::to_integer<int>(values[i]) + 1);
+      }
+    }
+    stream.finish();
+    for (const SwapTile& tile : tiles) {
+      EXPECT_THAT(tile.front(), testing::Each(std::byte(seed + 1))) << seed;
+    }
+  }
+}
+
+// A small tile takes only its own room: those after a large one are all on their way at once.
+TEST_F(SwapTest, StreamReadsAsFarAheadAsItsMemoryHolds) {
+  constexpr std::size_t kPage = 4096;
+  SwapFiles swap(options());
+  std::atomic<int> reads{0};
+  const test::FaultPlan count = [&](std::int64_t, const io::RawOp& op) {
+    reads += static_cast<int>(op.kind == io::OpKind::read);
+    return test::Fault{};
+  };
+  io::Ring ring({.block_bytes = 8 * kPage}, logger_, test::with_faults(io::open_queue({}), count));
+  SwapStream stream(swap, ring, 3);
+  auto* const memory = static_cast<std::byte*>(swap.take(64 * kPage).get());
+  std::vector<SwapTile> tiles = {{{memory, 8 * kPage}}};
+  for (std::size_t i = 0; i < 20; ++i) tiles.push_back({{memory + (8 + i) * kPage, kPage}});
+  stream.start(tiles);
+  stream.finish();
+  EXPECT_EQ(reads, 1 + 16);
 }
 
 // A disk that fails once at the n-th operation: an error with the file's name, or (for errors that
