@@ -48,7 +48,12 @@ Value state_json(const TrainingState& state) {
   Value optimizer{Object{}};
   optimizer.add("kind", Value(state.optimizer))
       .add("states", texts(state.optimizer_states))
-      .add("scalars", object_of(state.optimizer_scalars));
+      .add("scalars", object_of(state.optimizer_scalars))
+      .add("groups", array_of(state.param_groups, [](const ParamGroup& group) {
+             Value each{Object{}};
+             each.add("params", texts(group.params)).add("hyper", object_of(group.hyper));
+             return each;
+           }));
   object.add("optimizer", std::move(optimizer))
       .add("lr_scheduler", json::read(state.lr_scheduler, "lr_scheduler"))
       .add("data", json::read(state.data, "data"))
@@ -177,6 +182,12 @@ TrainingState read_state(const Fields& in) {
   state.optimizer = optimizer.text("kind");
   state.optimizer_states = optimizer.texts("states");
   state.optimizer_scalars = optimizer.numbers("scalars");
+  if (in.value("optimizer").find("groups") != nullptr) {
+    for (const Value& each : optimizer.array("groups")) {
+      const Fields group(each, optimizer.where() + ": groups");
+      state.param_groups.push_back({group.texts("params"), group.numbers("hyper")});
+    }
+  }
   state.lr_scheduler = json_text(in.value("lr_scheduler"));
   state.data = json_text(in.value("data"));
   state.client_state = json_text(in.value("client_state"));

@@ -41,6 +41,8 @@ struct SaveOptions {
   std::vector<NamedTensor> client_tensors;  // likewise; rank 0's are taken
   std::string data = "null";                // JSON text: where in the data the run stands
   std::string lr_scheduler = "null";        // JSON text: state of a schedule that is not ours
+  // Of an optimizer that is not ours; the engine knows its own.
+  std::vector<checkpoint::ParamGroup> param_groups;
   bool save_latest = true;                  // false: beside the run, never the newest
   bool exclude_frozen_parameters = false;   // only what is trained
   bool weights_only = false;                // no masters, optimizer, RNG

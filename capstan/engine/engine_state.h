@@ -96,7 +96,7 @@ class EngineState {
   struct SaveContents;
   SaveContents save_contents(const SaveOptions& how);
   void add_weights(SaveContents& contents, const SaveOptions& how, const StoredNames& names);
-  void add_optimizer(SaveContents& contents, const StoredNames& names);
+  void add_optimizer(SaveContents& contents, const SaveOptions& how, const StoredNames& names);
   void add_rng(SaveContents& contents);
   std::vector<NamedTensor> rng_states() const;
   void check_tags(const std::string& tag);

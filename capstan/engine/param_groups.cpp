@@ -28,6 +28,14 @@ bool matches(std::string_view pattern, std::string_view name) {
                      [](char c) { return c == '*'; });
 }
 
+std::map<std::string, double> numbers(const optim::HyperParams& hyper) {
+  return {{"lr", hyper.lr},
+          {"beta1", hyper.beta1},
+          {"beta2", hyper.beta2},
+          {"eps", hyper.eps},
+          {"weight_decay", hyper.weight_decay}};
+}
+
 ParamGroups assign_groups(const optim::Options& options, const shard::Plan& plan) {
   ParamGroups groups;
   groups.hyper.push_back(options.hyper);

@@ -1,6 +1,8 @@
 // Which hyper-parameters each parameter is updated with.
 #pragma once
 
+#include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +19,9 @@ struct ParamGroups {
   std::vector<optim::HyperParams> hyper;
   std::vector<int> of_param;  // by parameter index
 };
+
+// For those who read a checkpoint, by the names that they have there.
+std::map<std::string, double> numbers(const optim::HyperParams& hyper);
 
 ParamGroups assign_groups(const optim::Options& options, const shard::Plan& plan);
 

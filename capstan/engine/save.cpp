@@ -34,6 +34,21 @@ void split_pieces(std::vector<checkpoint::Piece>& all, std::vector<checkpoint::P
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
+// Groups without parameters do not count.
+std::vector<checkpoint::ParamGroup> stored_groups(const ParamGroups& groups,
+                                                  const shard::Plan& plan,
+                                                  const StoredNames& names) {
+  std::vector<checkpoint::ParamGroup> stored(groups.hyper.size());
+  for (std::size_t g = 0; g < stored.size(); ++g) stored[g].hyper = numbers(groups.hyper[g]);
+  for (std::size_t p = 0; p < plan.params.size(); ++p) {
+    const int param = static_cast<int>(p);
+    if (!plan.params[p].trainable || !names.stored(param)) continue;
+    stored[static_cast<std::size_t>(groups.of_param[p])].params.push_back(names.name(param));
+  }
+  std::erase_if(stored, [](const checkpoint::ParamGroup& each) { return each.params.empty(); });
+  return stored;
+}
+
 std::map<std::string, std::string> dtypes(const precision::Options& options) {
   return {{"params", std::string(name(options.params))},
           {"master", std::string(name(options.master))},
@@ -85,7 +100,8 @@ void EngineState::add_weights(SaveContents& contents, const SaveOptions& how,
   contents.columns.push_back(std::move(model));
 }
 
-void EngineState::add_optimizer(SaveContents& contents, const StoredNames& names) {
+void EngineState::add_optimizer(SaveContents& contents, const SaveOptions& how,
+                                const StoredNames& names) {
   const shard::Plan& plan = sharded->plan();
   const auto add = [&](const std::string& column, checkpoint::Element element,
                        const std::vector<HeldElems>& held) {
@@ -127,6 +143,11 @@ void EngineState::add_optimizer(SaveContents& contents, const StoredNames& names
   }
   contents.state.optimizer = updater_->kind();
   contents.state.optimizer_scalars = updater_->state_scalars();
+  contents.state.param_groups = how.param_groups;
+  const ParamGroups* const groups = updater_->param_groups();
+  if (contents.state.param_groups.empty() && groups != nullptr) {
+    contents.state.param_groups = stored_groups(*groups, plan, names);
+  }
 }
 
 void EngineState::add_rng(SaveContents& contents) {
@@ -153,7 +174,7 @@ EngineState::SaveContents EngineState::save_contents(const SaveOptions& how) {
   const StoredNames names(sharded->plan(), extras_);
   add_weights(contents, how, names);
   if (!how.weights_only) {
-    add_optimizer(contents, names);
+    add_optimizer(contents, how, names);
     add_rng(contents);
   }
   // Last, because only rank 0 knows it: everything before has the same place on every rank.

@@ -105,12 +105,7 @@ std::vector<StateColumn> KernelUpdater::state_columns(shard::ShardedModel& model
 
 // Of the default group, for those who read a checkpoint; a load takes them from its own options.
 std::map<std::string, double> KernelUpdater::state_scalars() const {
-  const optim::HyperParams& hyper = groups_.hyper.front();
-  return {{"lr", hyper.lr},
-          {"beta1", hyper.beta1},
-          {"beta2", hyper.beta2},
-          {"eps", hyper.eps},
-          {"weight_decay", hyper.weight_decay}};
+  return numbers(groups_.hyper.front());
 }
 
 void KernelUpdater::update(shard::ShardedModel& model, const UpdateScalars& scalars) {

@@ -71,6 +71,8 @@ class Updater {
   virtual std::string kind() const { return ""; }
   virtual std::vector<StateColumn> state_columns(shard::ShardedModel& /*model*/) { return {}; }
   virtual std::map<std::string, double> state_scalars() const { return {}; }
+  // Null: only the optimizer knows.
+  virtual const ParamGroups* param_groups() const { return nullptr; }
   // Before a load fills state_columns(): makes these states where the optimizer would make them at
   // its first step, and sets the counters.
   virtual void make_states(const std::vector<std::string>& /*names*/,
@@ -107,6 +109,7 @@ class KernelUpdater final : public Updater {
   std::string kind() const override { return std::string(optim::name(kind_)); }
   std::vector<StateColumn> state_columns(shard::ShardedModel& model) override;
   std::map<std::string, double> state_scalars() const override;
+  const ParamGroups* param_groups() const override { return &groups_; }
 
  private:
   // Elements of a unit with one group: element-wise kernels run over neighbours and the padding

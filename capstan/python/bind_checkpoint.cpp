@@ -22,6 +22,11 @@ std::string save(PyEngine& self, const std::string& folder, const py::dict& give
   options.tag = given["tag"].cast<std::string>();
   options.client_state = given["client_state"].cast<std::string>();
   options.lr_scheduler = given["lr_scheduler"].cast<std::string>();
+  for (const py::handle item : given["param_groups"]) {
+    const auto pair = py::reinterpret_borrow<py::tuple>(item);
+    options.param_groups.push_back(
+        {pair[0].cast<std::vector<std::string>>(), pair[1].cast<std::map<std::string, double>>()});
+  }
   options.save_latest = given["save_latest"].cast<bool>();
   options.exclude_frozen_parameters = given["exclude_frozen_parameters"].cast<bool>();
   for (const py::handle item : given["tensors"]) {

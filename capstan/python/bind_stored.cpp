@@ -38,6 +38,15 @@ std::vector<std::string> names_of(const Reader& reader, const std::string& colum
   return names;
 }
 
+// (names, hyper-parameters) of each.
+py::list groups_of(const Reader& reader) {
+  py::list groups;
+  for (const checkpoint::ParamGroup& group : reader.index().state.param_groups) {
+    groups.append(py::make_tuple(group.params, group.hyper));
+  }
+  return groups;
+}
+
 }  // namespace
 
 void bind_stored(py::module_& module) {
@@ -52,6 +61,7 @@ void bind_stored(py::module_& module) {
       .def_property_readonly("aliases",
                              [](const Reader& self) { return self.index().state.aliases; })
       .def_property_readonly("frozen", [](const Reader& self) { return self.index().state.frozen; })
+      .def_property_readonly("param_groups", &groups_of)
       .def("names", &names_of, py::arg("column"))
       .def(
           "read",

@@ -4,7 +4,8 @@
 
 Each entry is one thing to do, one after another in one process, because importing takes longer than all of them:
 a run    stage, dtype (fp32, bf16, fp16), steps; load, save: folders; universal: load such a one; loaded, dump: files for
-         parameters and moments as they were loaded, and after the steps
+         parameters and moments as they were loaded, and after the steps; groups: of
+         parameters, 1 or 2; the second has a weight decay, a learning rate and betas of its own
 weights  zero_to_fp32: a folder; dump: a file for what it makes of it
 export   export: one checkpoint of ours; into: the folder for DeepSpeed's layout (only our package can)
 """
@@ -68,15 +69,21 @@ def train(engine, first, steps, dtype):
 def states(engine):
     """(name, master, moments) of every trainable parameter, whole."""
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+    if getattr(engine.optimizer, "_hp_optimizer_states_linked", False):
+        # DeepSpeed did that when its first group had been updated: the others had no states yet.
+        engine.optimizer._hp_optimizer_states_linked = False
+        engine.optimizer._lazy_init_hp_params_optimizer_state()
     trainable = [(name, p) for name, p in engine.module.named_parameters() if p.requires_grad]
-    for index, (name, parameter) in enumerate(trainable):
+    halves, wholes = (getattr(engine.optimizer, f"{kind}_groups", []) for kind in ("fp16", "fp32"))
+    masters = {id(half): whole for group in zip(halves, wholes) for half, whole in zip(*group)}
+    for name, parameter in trainable:
         master = safe_get_full_fp32_param(parameter)
         if master is not None:
             yield name, master, {key: safe_get_full_optimizer_state(parameter, key) for key in ("exp_avg", "exp_avg_sq")}
             continue
         # Stage 0 has no such functions: ask its optimizer.
         optimizer = engine.optimizer
-        master = optimizer.fp32_groups[0][index] if hasattr(optimizer, "fp32_groups") else parameter
+        master = masters[id(parameter)] if masters else parameter
         yield name, master, getattr(optimizer, "optimizer", optimizer).state[master]
 
 
@@ -91,7 +98,8 @@ def numbers(tensor):
 
 
 def dump(engine, path, losses):
-    result = {"losses": losses, "steps": engine.global_steps, "skipped": engine.skipped_steps}
+    result = {"losses": losses, "steps": engine.global_steps, "skipped": engine.skipped_steps,
+              "groups": [[group["lr"], group["weight_decay"], *group["betas"]] for group in engine.optimizer.param_groups]}
     if engine.fp16_enabled():
         result["scale"] = engine.optimizer.loss_scale
     for name, master, moments in states(engine):
@@ -103,8 +111,13 @@ def dump(engine, path, losses):
 def run(options):
     torch.manual_seed(7)
     model = Model()
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=trainable, config=config(options))
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if options["groups"] == 2:
+        # A loaded run begins with other numbers, which the checkpoint's replace.
+        rate, decay = (1.0, 0.5) if options.get("load") else (0.02, 0.3)
+        trained = [{"params": [p for p in trained if p.dim() == 1], "weight_decay": 0.0},
+                   {"params": [p for p in trained if p.dim() > 1], "weight_decay": decay, "lr": rate, "betas": (0.8, 0.95)}]
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=trained, config=config(options))
     if options.get("load"):
         path, client = engine.load_checkpoint(options["load"])
         assert path is not None and client["epoch"] == 3 and torch.equal(client["ema"], torch.arange(3.0)), (path, client)

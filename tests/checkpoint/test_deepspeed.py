@@ -21,11 +21,13 @@ PEER = Path(os.environ.get("CAPSTAN_DEEPSPEED", SOURCE / "build" / "peer"))
 TIMEOUT = 600
 DEVICE, RANKS, DTYPES = os.environ.get("CAPSTAN_PEER", "cpu:2:bf16,fp32").split(":")
 WORLD = int(RANKS)
-CASES = [(stage, dtype) for dtype in DTYPES.split(",") for stage in (0, 1, 2, 3)]
-UNIVERSAL = [case for case in CASES if case in ((2, "bf16"), (3, "fp32"), (2, "fp16"), (3, "fp16"))]
+# With two groups of parameters everywhere; with one, each stage once.
+CASES = [(stage, dtype, groups) for dtype in DTYPES.split(",") for stage in (0, 1, 2, 3) for groups in (1, 2)
+         if groups == 2 or (stage % 2 == 0) == (dtype != "fp32")]
+UNIVERSAL = [case for case in CASES if case in ((2, "bf16", 2), (3, "fp32", 1), (2, "fp16", 1), (3, "fp16", 2))]
 # How far two steps of the same arithmetic in another order of sums may lead: a few units of the last bit.
 TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 2e-3}
-each_case = pytest.mark.parametrize("stage, dtype", CASES)
+each_case = pytest.mark.parametrize("stage, dtype, groups", CASES)
 
 pytestmark = pytest.mark.skipif(not (PEER / "deepspeed").exists(), reason="the real DeepSpeed is not installed: make peer")
 
@@ -78,8 +80,11 @@ def expect_equal(folder, path):
         columns["master"] = read_column(folder / "master.safetensors")
     values = told(path)
     assert values.pop("steps") == 3 and values.pop("skipped") == 0
+    state = json.loads((folder / "index.json").read_text())["state"]
     if "scale" in values:
-        assert json.loads((folder / "index.json").read_text())["state"]["loss_scale"]["scale"] == values.pop("scale")
+        assert state["loss_scale"]["scale"] == values.pop("scale")
+    hypers = [group["hyper"] for group in state["optimizer"]["groups"]]
+    assert [[hyper[name] for name in ("lr", "weight_decay", "beta1", "beta2")] for hyper in hypers] == values.pop("groups")
     assert len(values) == 15
     for key, value in values.items():
         column, name = key.split("/", 1)
@@ -98,11 +103,12 @@ def losses(path):
 def folders(tmp_path_factory):
     """A folder per case with everything that the tests compare; few processes, because importing takes longest."""
     root = tmp_path_factory.mktemp("deepspeed")
-    places = {case: root / f"{case[1]}_{case[0]}" for case in CASES}
+    places = {case: root / "_".join(map(str, case)) for case in CASES}
     tasks = []
-    for (stage, dtype), at in places.items():
+    for (stage, dtype, groups), at in places.items():
         at.mkdir()
-        tasks.append({"stage": stage, "dtype": dtype, "steps": 3, "save": f"{at}/theirs", "dump": f"{at}/theirs_saved.json"})
+        tasks.append({"stage": stage, "dtype": dtype, "groups": groups, "steps": 3, "save": f"{at}/theirs",
+                      "dump": f"{at}/theirs_saved.json"})
     launch(peer_environment(), tasks)
     go_on_here(places)
     for at in places.values():
@@ -116,8 +122,8 @@ def folders(tmp_path_factory):
 def go_on_here(places):
     """Their folders read by our package without conversion; and runs of our own."""
     tasks = []
-    for (stage, dtype), at in places.items():
-        case = {"stage": stage, "dtype": dtype}
+    for (stage, dtype, groups), at in places.items():
+        case = {"stage": stage, "dtype": dtype, "groups": groups}
         tasks += [case | {"load": f"{at}/theirs", "steps": 2, "loaded": f"{at}/theirs_here.json",
                           "dump": f"{at}/theirs_on_here.json"},
                   case | {"steps": 3, "save": f"{at}/ours", "dump": f"{at}/ours_saved.json"},
@@ -130,8 +136,8 @@ def go_on_here(places):
 def go_on_there(places):
     """What we exported read by DeepSpeed."""
     tasks = []
-    for (stage, dtype), at in places.items():
-        case = {"stage": stage, "dtype": dtype, "steps": 2}
+    for (stage, dtype, groups), at in places.items():
+        case = {"stage": stage, "dtype": dtype, "groups": groups, "steps": 2}
         tasks += [case | {"load": f"{at}/{folder}", "dump": f"{at}/{folder}_on_there.json"}
                   for folder in ("theirs", "exported", "ours_exported")]
         # DeepSpeed tells its moments only after a step, but saves what it has loaded.
@@ -151,37 +157,37 @@ def expect_close_losses(some, others, case):
 
 
 @each_case
-def test_their_checkpoint_converts_bit_for_bit(folders, stage, dtype):
-    at = folders[stage, dtype]
+def test_their_checkpoint_converts_bit_for_bit(folders, stage, dtype, groups):
+    at = folders[stage, dtype, groups]
     expect_equal(at / "converted" / "global_step3", at / "theirs_saved.json")
 
 
 @each_case
-def test_what_was_trained_there_goes_on_here_without_conversion(folders, stage, dtype):
-    at = folders[stage, dtype]
+def test_what_was_trained_there_goes_on_here_without_conversion(folders, stage, dtype, groups):
+    at = folders[stage, dtype, groups]
     assert told(at / "theirs_here.json") == told(at / "theirs_saved.json")
     expect_close_losses(at / "theirs_on_here.json", at / "theirs_on_there.json", (stage, dtype))
 
 
 @each_case
-def test_what_was_trained_there_comes_back_as_if_it_had_never_left(folders, stage, dtype):
-    at = folders[stage, dtype]
+def test_what_was_trained_there_comes_back_as_if_it_had_never_left(folders, stage, dtype, groups):
+    at = folders[stage, dtype, groups]
     back = told(at / "exported_on_there.json")
     assert back == told(at / "theirs_on_there.json") and back["steps"] == 5
     assert losses(at / "exported_on_there.json") == losses(at / "theirs_on_there.json")
 
 
 @each_case
-def test_what_was_trained_here_goes_on_there(folders, stage, dtype):
-    at = folders[stage, dtype]
+def test_what_was_trained_here_goes_on_there(folders, stage, dtype, groups):
+    at = folders[stage, dtype, groups]
     capstan("convert", at / "back", at / "back_converted")
     expect_equal(at / "back_converted" / "global_step3", at / "ours_saved.json")
     expect_close_losses(at / "ours_exported_on_there.json", at / "ours_on_here.json", (stage, dtype))
 
 
 @each_case
-def test_each_reads_the_whole_weights_of_the_others_files(folders, stage, dtype):
-    at = folders[stage, dtype]
+def test_each_reads_the_whole_weights_of_the_others_files(folders, stage, dtype, groups):
+    at = folders[stage, dtype, groups]
     saved = told(at / "theirs_saved.json")
     for path in ["theirs_fp32.json"] + (["exported_fp32.json"] if stage > 0 else []):
         whole = json.loads((at / path).read_text())
@@ -190,9 +196,9 @@ def test_each_reads_the_whole_weights_of_the_others_files(folders, stage, dtype)
         assert whole["offset"] == [0, 1, 2] and whole.get("frozen", [0.25] * 5) == [0.25] * 5, path
 
 
-@pytest.mark.parametrize("stage, dtype", UNIVERSAL)
-def test_a_universal_checkpoint_is_read(folders, stage, dtype):
-    at = folders[stage, dtype]
+@pytest.mark.parametrize("stage, dtype, groups", UNIVERSAL)
+def test_a_universal_checkpoint_is_read(folders, stage, dtype, groups):
+    at = folders[stage, dtype, groups]
     subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
                     at / "theirs/global_step3", "--output_folder", at / "theirs/global_step3_universal",
                     "--inject_missing_state"], check=True,

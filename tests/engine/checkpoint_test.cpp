@@ -359,6 +359,19 @@ TEST(Contents, TiedParametersAreStoredOnceWithTheirAlias) {
   });
 }
 
+TEST(Contents, GroupsAreToldWithTheirParametersAndNumbers) {
+  const TempFolder folder;
+  engine::Options options = options_of(2, DType::bf16);
+  options.optimizer->groups = {{{"*.bias"}, {.lr = 0.5}}};
+  run({.options = options, .last_step = 0, .save_to = folder.path()});
+  const auto groups = checkpoint::read_index(folder / "global_step0").state.param_groups;
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].hyper.at("lr"), 1e-2);
+  EXPECT_THAT(groups[0].params, testing::Each(testing::Not(testing::EndsWith(".bias"))));
+  EXPECT_EQ(groups[1].hyper.at("lr"), 0.5);
+  EXPECT_THAT(groups[1].params, testing::Each(testing::EndsWith(".bias")));
+}
+
 TEST(Errors, OnOneRankAreThrownByAllAndTrainingGoesOn) {
   const TempFolder folder;
   run_ranks(2, [&](comm::Group& group) {

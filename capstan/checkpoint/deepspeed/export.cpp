@@ -10,6 +10,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/deepspeed/archive_writer.h"
+#include "capstan/checkpoint/deepspeed/exported_groups.h"
 #include "capstan/checkpoint/deepspeed/exported_run.h"
 #include "capstan/checkpoint/deepspeed/exported_tensors.h"
 #include "capstan/checkpoint/file_plan.h"
@@ -41,7 +42,7 @@ PyRef size_tuple(const std::vector<std::int64_t>& shape) {
 class DeepSpeedExport {
  public:
   DeepSpeedExport(Reader& reader, const ExportOptions& options)
-      : reader_(reader), state_(reader.index().state), hyper_params_(hyper_params(state_)) {
+      : reader_(reader), state_(reader.index().state), groups_(exported_groups(reader)) {
     stage_ = options.stage >= 0 ? options.stage : state_.stage;
     ranks_ = options.ranks > 0 ? options.ranks : state_.world_size;
     const auto dtype = state_.precision.find("params");
@@ -84,17 +85,6 @@ class DeepSpeedExport {
         buffers_.push_back(&tensor);
       } else if (contains(state_.frozen, name)) {
         frozen_.push_back(&tensor);
-      } else {
-        trained_.push_back(&tensor);
-        const IndexTensor* const master = reader_.find(kMasterColumn, name);
-        masters_.push_back(master != nullptr ? master : &tensor);
-        if (masters_.back()->spec.element == Element::f32 && !state_.optimizer_states.empty()) {
-          continue;
-        }
-        throw ConfigError(
-            {.what = fmt::format("'{}' has no fp32 master or no optimizer state", name),
-             .where = reader_.folder().string(),
-             .fix = "export a checkpoint that was saved with its optimizer"});
       }
     }
   }
@@ -107,10 +97,11 @@ class DeepSpeedExport {
     }
     return spans;
   }
-  std::vector<const IndexTensor*> states(const std::string& name) const {
+  std::vector<const IndexTensor*> states(const ExportedGroup& group,
+                                         const std::string& name) const {
     std::vector<const IndexTensor*> found;
-    found.reserve(trained_.size());
-    for (const IndexTensor* const tensor : trained_) {
+    found.reserve(group.params.size());
+    for (const IndexTensor* const tensor : group.params) {
       found.push_back(&reader_.index().tensor(kOptimizerPrefix + name, tensor->spec.name));
     }
     return found;
@@ -148,40 +139,11 @@ class DeepSpeedExport {
                           fill_of(reader_, {{&tensor, 0, tensor.spec.elems()}}, type));
   }
 
-  double scalar(const char* name, double otherwise) const {
-    const auto found = hyper_params_.find(name);
-    return found == hyper_params_.end() ? otherwise : found->second;
-  }
   std::int64_t counter(const char* name) const {
     const auto found = state_.progress.find(name);
     return found == state_.progress.end() ? 0 : found->second;
   }
 
-  // torch's state_dict() of one group; `states` are of its parameters in order.
-  PyRef torch_state(const std::vector<Entries>& states) const {
-    Entries by_index;
-    std::vector<PyRef> params;
-    for (std::size_t i = 0; i < states.size(); ++i) {
-      by_index.emplace_back(py_int(static_cast<std::int64_t>(i)), py_dict(states[i]));
-      params.push_back(py_int(static_cast<std::int64_t>(i)));
-    }
-    Entries group = {
-        {text("lr"), py_real(scalar("lr", 1e-3))},
-        {text("betas"), py_tuple({py_real(scalar("beta1", 0.9)), py_real(scalar("beta2", 0.999))})},
-        {text("eps"), py_real(scalar("eps", 1e-8))},
-        {text("weight_decay"), py_real(scalar("weight_decay", 0))},
-        {text("amsgrad"), py_bool(false)},
-        {text("maximize"), py_bool(false)},
-        {text("foreach"), py_none()},
-        {text("capturable"), py_bool(false)},
-        {text("differentiable"), py_bool(false)},
-        {text("fused"), py_none()},
-        {text("bias_correction"), py_bool(true)},
-        {text("decoupled_weight_decay"), py_bool(!state_.optimizer.ends_with("adam"))},
-        {text("params"), py_list(std::move(params))}};
-    return py_dict({{text("state"), py_dict(std::move(by_index))},
-                    {text("param_groups"), py_list({py_dict(std::move(group))})}});
-  }
   PyRef step(ArchiveWriter& archive) const {
     return archive.scalar(static_cast<float>(counter("optimizer_steps")));
   }
@@ -231,20 +193,30 @@ class DeepSpeedExport {
 
   // Stage 0 keeps the optimizer in the model's file, tensor by tensor.
   PyRef whole_optimizer(ArchiveWriter& archive) const {
-    std::vector<Entries> each(trained_.size());
+    std::vector<std::vector<Entries>> each;
     std::vector<PyRef> masters;
-    for (std::size_t i = 0; i < trained_.size(); ++i) {
-      each[i].emplace_back(text("step"), step(archive));
+    for (const ExportedGroup& group : groups_) {
+      std::vector<Entries>& params = each.emplace_back(group.params.size());
+      for (Entries& param : params) param.emplace_back(text("step"), step(archive));
       for (const std::string& name : state_.optimizer_states) {
-        each[i].emplace_back(py_text(name), whole(archive, *states(name)[i], Element::f32));
+        const std::vector<const IndexTensor*> found = states(group, name);
+        for (std::size_t i = 0; i < params.size(); ++i) {
+          params[i].emplace_back(py_text(name), whole(archive, *found[i], Element::f32));
+        }
       }
-      if (half_ != Element::f32) masters.push_back(whole(archive, *masters_[i], Element::f32));
+      std::vector<PyRef> its;
+      if (half_ != Element::f32) {
+        for (const IndexTensor* const master : group.masters) {
+          its.push_back(whole(archive, *master, Element::f32));
+        }
+      }
+      masters.push_back(py_list(std::move(its)));
     }
-    PyRef torch = torch_state(each);
+    PyRef torch = torch_state(groups_, each, decoupled_);
     if (half_ == Element::f32) return torch;
     Entries entries = loss_scale_entries(state_);
     entries.emplace_back(text("optimizer_state_dict"), std::move(torch));
-    entries.emplace_back(text("fp32_groups"), py_list({py_list(std::move(masters))}));
+    entries.emplace_back(text("fp32_groups"), py_list(std::move(masters)));
     return py_dict(std::move(entries));
   }
 
@@ -267,6 +239,9 @@ class DeepSpeedExport {
     std::vector<PyRef> buffers;
     buffers.reserve(buffers_.size());
     for (const IndexTensor* const tensor : buffers_) buffers.push_back(py_text(tensor->spec.name));
+    std::vector<PyRef> group_shapes;
+    group_shapes.reserve(groups_.size());
+    for (const ExportedGroup& group : groups_) group_shapes.push_back(shapes(group.params));
     Entries shared;
     for (const auto& [alias, owner] : state_.aliases) {
       shared.emplace_back(py_text(alias), py_text(owner));
@@ -275,7 +250,7 @@ class DeepSpeedExport {
         {text("module"), module(archive)},
         {text("buffer_names"), py_list(std::move(buffers))},
         {text("optimizer"), stage_ == 0 ? whole_optimizer(archive) : py_none()},
-        {text("param_shapes"), stage_ == 0 ? py_none() : py_list({shapes(trained_)})},
+        {text("param_shapes"), stage_ == 0 ? py_none() : py_list(std::move(group_shapes))},
         {text("frozen_param_shapes"), stage_ < 2 || frozen_.empty() ? py_none() : shapes(frozen_)},
         {text("shared_params"), py_dict(std::move(shared))},
         {text("frozen_param_fragments"),
@@ -299,7 +274,7 @@ class DeepSpeedExport {
   }
 
   // Which elements of which parameter stand where in this rank's part.
-  PyRef slice_mappings(const std::vector<ElemSpan>& mine) const {
+  static PyRef slice_mapping(const std::vector<ElemSpan>& mine) {
     Entries entries;
     std::int64_t at = 0;
     for (const ElemSpan& span : mine) {
@@ -311,16 +286,43 @@ class DeepSpeedExport {
       }
       at += span.elems;
     }
-    return py_list({py_dict(std::move(entries))});
+    return py_dict(std::move(entries));
+  }
+
+  // What stages 1 and 2 keep per group beside the optimizer's state.
+  void add_flat_groups(Entries& dict, ArchiveWriter& archive, int rank) const {
+    std::vector<PyRef> masters;
+    std::vector<PyRef> paddings;
+    std::vector<PyRef> alignments;
+    std::vector<PyRef> counts;
+    std::vector<PyRef> mappings;
+    for (const ExportedGroup& group : groups_) {
+      const std::vector<ElemSpan> padded = part(group.masters, rank);
+      std::vector<ElemSpan> real = padded;
+      std::erase_if(real, [](const ElemSpan& span) { return span.tensor == nullptr; });
+      masters.push_back(fp32(archive, real));
+      paddings.push_back(py_int(count_elems(padded) - count_elems(real)));
+      alignments.push_back(py_list(std::vector<PyRef>(group.params.size(), py_int(0))));
+      counts.push_back(py_int(ranks_));
+      mappings.push_back(slice_mapping(real));
+    }
+    dict.emplace_back(text("single_partition_of_fp32_groups"), py_list(std::move(masters)));
+    dict.emplace_back(text("group_paddings"), py_list(std::move(paddings)));
+    dict.emplace_back(text("param_alignment_paddings"), py_list(std::move(alignments)));
+    dict.emplace_back(text("partition_count"), py_list(std::move(counts)));
+    dict.emplace_back(text("param_slice_mappings"), py_list(std::move(mappings)));
   }
 
   PyRef optim_states(ArchiveWriter& archive, int rank) const {
-    const std::vector<ElemSpan> masters = part(masters_, rank);
-    Entries state = {{text("step"), step(archive)}};
-    for (const std::string& name : state_.optimizer_states) {
-      state.emplace_back(py_text(name), fp32(archive, part(states(name), rank)));
+    std::vector<std::vector<Entries>> flat_states;
+    for (const ExportedGroup& group : groups_) {
+      Entries state = {{text("step"), step(archive)}};
+      for (const std::string& name : state_.optimizer_states) {
+        state.emplace_back(py_text(name), fp32(archive, part(states(group, name), rank)));
+      }
+      flat_states.push_back({std::move(state)});
     }
-    PyRef torch = torch_state({std::move(state)});
+    PyRef torch = torch_state(groups_, flat_states, decoupled_);
     Entries dict = {{text("zero_stage"),
                      py_object("deepspeed.runtime.zero.config.ZeroStageEnum", {py_int(stage_)})},
                     {text("loss_scaler"), loss_scaler(state_)},
@@ -329,20 +331,17 @@ class DeepSpeedExport {
     if (stage_ == 3) {
       dict.emplace_back(text("partition_count"), py_int(ranks_));
       dict.emplace_back(text("optimizer_state_dict"), std::move(torch));
-      dict.emplace_back(text("fp32_flat_groups"), py_list({fp32(archive, masters)}));
+      std::vector<PyRef> masters;
+      masters.reserve(groups_.size());
+      for (const ExportedGroup& group : groups_) {
+        masters.push_back(fp32(archive, part(group.masters, rank)));
+      }
+      dict.emplace_back(text("fp32_flat_groups"), py_list(std::move(masters)));
     } else {
-      std::vector<ElemSpan> real = masters;
-      std::erase_if(real, [](const ElemSpan& span) { return span.tensor == nullptr; });
-      const std::int64_t padding = count_elems(masters) - count_elems(real);
       dict.emplace_back(text("clip_grad"), py_real(0));
       dict.emplace_back(text("base_optimizer_state"), std::move(torch));
-      dict.emplace_back(text("single_partition_of_fp32_groups"), py_list({fp32(archive, real)}));
-      dict.emplace_back(text("group_paddings"), py_list({py_int(padding)}));
-      dict.emplace_back(text("param_alignment_paddings"),
-                        py_list({py_list(std::vector<PyRef>(trained_.size(), py_int(0)))}));
-      dict.emplace_back(text("partition_count"), py_list({py_int(ranks_)}));
       dict.emplace_back(text("ds_version"), text(kDeepSpeedVersion));
-      dict.emplace_back(text("param_slice_mappings"), slice_mappings(real));
+      add_flat_groups(dict, archive, rank);
     }
     return py_dict({{text("optimizer_state_dict"), py_dict(std::move(dict))},
                     {text("ds_config"), py_dict({})},
@@ -351,11 +350,12 @@ class DeepSpeedExport {
 
   Reader& reader_;
   const TrainingState& state_;
-  std::map<std::string, double> hyper_params_;
+  std::vector<ExportedGroup> groups_;
+  bool decoupled_ = !state_.optimizer.ends_with("adam");  // weight decay
   int stage_ = 0;
   int ranks_ = 1;
   Element half_ = Element::f32;
-  std::vector<const IndexTensor*> trained_, masters_, frozen_, buffers_;
+  std::vector<const IndexTensor*> frozen_, buffers_;
 };
 
 }  // namespace

@@ -13,8 +13,9 @@ struct ExportOptions {
   int ranks = 0;   // likewise; DeepSpeed insists on the number of ranks; 0: as it was saved
 };
 
-// Writes folder/<tag>/*.pt and folder/latest. Trainable parameters form one group, in the model's
-// order. Throws ConfigError for a checkpoint without masters or optimizer state.
+// Writes folder/<tag>/*.pt and folder/latest. Trained parameters stand in their groups; where a
+// checkpoint knows none they form one, in the model's order. Throws ConfigError for a checkpoint
+// without masters or optimizer state.
 void export_deepspeed(Reader& reader, const std::filesystem::path& folder,
                       const ExportOptions& options);
 

@@ -2,9 +2,6 @@
 
 #include <cstdlib>
 
-#include <fmt/format.h>
-
-#include "capstan/base/error.h"
 #include "capstan/json/reader.h"
 
 namespace capstan::checkpoint {
@@ -21,13 +18,6 @@ PyRef count(const TrainingState& state, const char* name, double otherwise) {
 
 // What the Python package keeps beside the client's state; null where another engine saved.
 const json::Value* python_state(const json::Value& stored) { return stored.find("deepspeed"); }
-
-double number(const json::Value& value) {
-  return value.real() != nullptr ? *value.real() : static_cast<double>(*value.integer());
-}
-bool is_number(const json::Value* value) {
-  return value != nullptr && (value->real() != nullptr || value->integer() != nullptr);
-}
 
 // What the Python package writes for values that JSON has no word for.
 PyRef from_mark(const json::Member& marked, const ClientTensor& tensor) {
@@ -110,29 +100,6 @@ Entries loss_scale_entries(const TrainingState& state) {
     entries.emplace_back(py_text("scale_window"), count(state, "window_steps", 1000));
   }
   return entries;
-}
-
-std::map<std::string, double> hyper_params(const TrainingState& state) {
-  std::map<std::string, double> values = state.optimizer_scalars;
-  const json::Value stored = json::read(state.client_state, "client_state");
-  const json::Value* const python = python_state(stored);
-  const json::Value* const groups = python == nullptr ? nullptr : python->find("groups");
-  if (groups == nullptr || groups->array() == nullptr || groups->array()->empty()) return values;
-  if (groups->array()->size() > 1) {
-    throw ConfigError(
-        {.what = fmt::format("the run had {} groups of parameters", groups->array()->size()),
-         .where = "export to DeepSpeed's layout",
-         .fix = "only checkpoints of one group can be exported"});
-  }
-  const json::Value& group = groups->array()->front();
-  for (const char* const name : {"lr", "eps", "weight_decay"}) {
-    if (is_number(group.find(name))) values[name] = number(*group.find(name));
-  }
-  const json::Value* const betas = group.find("betas");
-  if (betas == nullptr || betas->array() == nullptr || betas->array()->size() != 2) return values;
-  values["beta1"] = number(betas->array()->front());
-  values["beta2"] = number(betas->array()->back());
-  return values;
 }
 
 Entries client_entries(const std::string& client_state, const std::vector<std::string>& names,

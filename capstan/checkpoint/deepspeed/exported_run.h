@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,10 +26,6 @@ bool scales_dynamically(const TrainingState& state);
 PyRef loss_scaler(const TrainingState& state);
 // What stage 0 keeps of it among the optimizer's entries.
 Entries loss_scale_entries(const TrainingState& state);
-
-// lr, beta1, beta2, eps and weight_decay where they are known. Throws ConfigError for a run with
-// several groups of parameters: a checkpoint does not say which parameter is in which.
-std::map<std::string, double> hyper_params(const TrainingState& state);
 
 // The client's own entries, by their keys. `names`: of its tensors.
 Entries client_entries(const std::string& client_state, const std::vector<std::string>& names,

@@ -254,6 +254,7 @@ void add_run(TrainingState& state, const DeepSpeedFiles& files, const TrainedPar
   state.world_size =
       static_cast<int>(std::max<std::int64_t>(1, integer_of(model, "dp_world_size")));
   state.optimizer_scalars = trained.scalars;
+  state.param_groups = trained.groups;
   state.optimizer = trained.by_name.empty() ? "" : "adamw";
   const PyValue* const optimizer = config == nullptr ? nullptr : config->find("optimizer");
   if (const PyValue* const type = optimizer == nullptr ? nullptr : optimizer->find("type")) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/file_bytes.h"
@@ -16,21 +17,40 @@ const char* const kOptimizerDict = "optimizer_state_dict";
 
 std::string file_of(const DeepSpeedFiles& files) { return files.folder.string(); }
 
-// Numbers of the first parameter group, under the names that we keep them by.
-void add_group_scalars(std::map<std::string, double>& scalars, const PyValue& torch_state) {
-  const PyValue* const groups = torch_state.find("param_groups");
-  if (groups == nullptr || groups->items.empty()) return;
-  const PyValue& group = *groups->items.front();
+// Numbers of a parameter group, under the names that we keep them by.
+std::map<std::string, double> numbers_of(const PyValue& group) {
+  std::map<std::string, double> numbers;
   for (const char* const name : {"lr", "eps", "weight_decay", "momentum"}) {
     if (const PyValue* const value = group.find(std::string_view(name))) {
-      scalars[name] = value->number();
+      numbers[name] = value->number();
     }
   }
   if (const PyValue* const betas = group.find("betas");
       betas != nullptr && betas->items.size() == 2) {
-    scalars["beta1"] = betas->items[0]->number();
-    scalars["beta2"] = betas->items[1]->number();
+    numbers["beta1"] = betas->items[0]->number();
+    numbers["beta2"] = betas->items[1]->number();
   }
+  return numbers;
+}
+
+// `names`: of each group's parameters.
+void add_groups(TrainedParams& trained, const PyValue& torch_state,
+                const std::vector<std::vector<std::string>>& names) {
+  const PyValue* const groups = torch_state.find("param_groups");
+  if (groups == nullptr || groups->items.empty()) return;
+  for (std::size_t g = 0; g < groups->items.size() && g < names.size(); ++g) {
+    trained.groups.push_back({names[g], numbers_of(*groups->items[g])});
+  }
+  trained.scalars.merge(numbers_of(*groups->items.front()));
+}
+
+std::vector<std::vector<std::string>> names_by_group(const PyValue& model) {
+  std::vector<std::vector<std::string>> names;
+  for (const std::vector<TensorSpec>& group : param_shapes(model)) {
+    names.emplace_back();
+    for (const TensorSpec& param : group) names.back().push_back(param.name);
+  }
+  return names;
 }
 
 // The tensors of one parameter's or group's state that have an element for each of its elements.
@@ -83,7 +103,7 @@ TrainedParams trained_flat(const DeepSpeedFiles& files) {
     const PyValue& masters = required(dict, "single_partition_of_fp32_groups", file_of(files));
     const PyValue& torch_state = required(dict, "base_optimizer_state", file_of(files));
     const PyValue& mappings = required(dict, "param_slice_mappings", file_of(files));
-    add_group_scalars(trained.scalars, torch_state);
+    if (trained.groups.empty()) add_groups(trained, torch_state, names_by_group(files.model()));
     for (std::size_t g = 0; g < masters.items.size() && g < mappings.items.size(); ++g) {
       const PyValue& state = group_state(torch_state, static_cast<std::int64_t>(g), file_of(files));
       add_step(trained.scalars, archive, state);
@@ -112,7 +132,7 @@ TrainedParams trained_sliced(const DeepSpeedFiles& files) {
     const PyValue& dict = required(archive.root(), kOptimizerDict, file_of(files));
     const PyValue& masters = required(dict, "fp32_flat_groups", file_of(files));
     const PyValue& torch_state = required(dict, kOptimizerDict, file_of(files));
-    add_group_scalars(trained.scalars, torch_state);
+    if (trained.groups.empty()) add_groups(trained, torch_state, names_by_group(files.model()));
     for (std::size_t g = 0; g < groups.size() && g < masters.items.size(); ++g) {
       const PyValue& state = group_state(torch_state, static_cast<std::int64_t>(g), file_of(files));
       add_step(trained.scalars, archive, state);
@@ -142,28 +162,54 @@ std::set<std::string> buffer_names(const PyValue& model) {
   return names;
 }
 
+[[noreturn]] void refuse_unnamed(const std::string& what) {
+  throw IoError({.what = what,
+                 .where = "model states",
+                 .fix = "save with zero_optimization.stage 1, whose files name parameters"});
+}
+
+using Shape = std::vector<std::int64_t>;
+
 // Stage 0 counts parameters instead of naming them: the names are those of the module in order,
 // without buffers. A shape that does not fit the next name belongs to a later one: that between is
-// frozen.
-std::vector<std::string> names_by_shape(const PyValue& model,
-                                        const std::vector<PyTensor>& tensors) {
+// frozen, or in another group.
+std::vector<std::string> names_by_shape(const PyValue& model, const std::vector<Shape>& shapes) {
   std::vector<std::string> names;
   const std::set<std::string> buffers = buffer_names(model);
   const PyValue& module = required(model, "module", "model states");
   auto next = module.dict.begin();
-  for (const PyTensor& tensor : tensors) {
+  for (const Shape& shape : shapes) {
     while (next != module.dict.end() &&
            (buffers.contains(next->first->text) || next->second->kind != PyKind::tensor ||
-            next->second->tensor.shape != tensor.shape)) {
+            next->second->tensor.shape != shape)) {
       ++next;
     }
     if (next == module.dict.end()) {
-      throw IoError({.what = "the optimizer's parameters do not follow the order of the model's",
-                     .where = "model states",
-                     .fix = "save with zero_optimization.stage 1, whose files name parameters"});
+      refuse_unnamed("the optimizer's parameters do not follow the order of the model's");
     }
     names.push_back(next->first->text);
     ++next;
+  }
+  return names;
+}
+
+// Each group in the module's order. Where two groups have a shape in common nothing tells which of
+// them a parameter is in.
+std::vector<std::vector<std::string>> names_of_groups(
+    const PyValue& model, const std::vector<std::vector<Shape>>& groups) {
+  std::vector<std::vector<std::string>> names;
+  std::set<Shape> seen;
+  for (const std::vector<Shape>& shapes : groups) {
+    names.push_back(names_by_shape(model, shapes));
+    const std::set<Shape> its(shapes.begin(), shapes.end());
+    for (const Shape& shape : its) {
+      if (!seen.insert(shape).second) {
+        refuse_unnamed(
+            fmt::format("two groups have parameters of shape [{}], and nothing tells "
+                        "which is which",
+                        fmt::join(shape, ", ")));
+      }
+    }
   }
   return names;
 }
@@ -197,7 +243,10 @@ TrainedParams trained_fused(const DeepSpeedFiles& files, const PyValue& optimize
                    .fix = "save with zero_optimization.stage 1, whose files name parameters"});
   }
   TrainedParams trained;
-  add_group_scalars(trained.scalars, torch_state);
+  std::vector<std::string> names;
+  names.reserve(params.size());
+  for (const auto& [name, count] : params) names.push_back(name);
+  add_groups(trained, torch_state, {names});
   const PyValue* const state = required(torch_state, "state", file_of(files)).find(std::int64_t{0});
   if (state != nullptr) add_step(trained.scalars, archive, *state);
   std::int64_t at = 0;
@@ -214,6 +263,29 @@ TrainedParams trained_fused(const DeepSpeedFiles& files, const PyValue& optimize
   return trained;
 }
 
+// Of the masters, or where there are none of the first moments; by group.
+std::vector<std::vector<Shape>> shapes_of_groups(const PyValue& torch_state,
+                                                 const PyValue* masters) {
+  std::vector<std::vector<Shape>> groups;
+  if (masters != nullptr) {
+    for (const PyRef& group : masters->items) {
+      groups.emplace_back();
+      for (const PyRef& master : group->items) groups.back().push_back(master->tensor.shape);
+    }
+    return groups;
+  }
+  for (const PyRef& group : required(torch_state, "param_groups", "model states").items) {
+    groups.emplace_back();
+    for (const PyRef& param : required(*group, "params", "model states").items) {
+      const PyValue* const state =
+          required(torch_state, "state", "model states").find(param->integer);
+      const PyValue* const first = state == nullptr ? nullptr : state->find("exp_avg");
+      if (first != nullptr) groups.back().push_back(first->tensor.shape);
+    }
+  }
+  return groups;
+}
+
 }  // namespace
 
 TrainedParams trained_whole(const DeepSpeedFiles& files) {
@@ -225,33 +297,24 @@ TrainedParams trained_whole(const DeepSpeedFiles& files) {
   if (optimizer->find("fp32_groups_flat") != nullptr) return trained_fused(files, *optimizer);
   const PyValue* const inner = optimizer->find(std::string_view(kOptimizerDict));
   const PyValue& torch_state = inner != nullptr ? *inner : *optimizer;
-  add_group_scalars(trained.scalars, torch_state);
   const PyValue& states = required(torch_state, "state", file_of(files));
-  std::vector<PyTensor> shapes;
-  std::vector<const PyTensor*> master_tensors;
-  if (masters != nullptr) {
-    for (const PyRef& group : masters->items) {
-      for (const PyRef& master : group->items) {
-        shapes.push_back(master->tensor);
-        master_tensors.push_back(&master->tensor);
+  const std::vector<std::vector<Shape>> shapes = shapes_of_groups(torch_state, masters);
+  const auto names = names_of_groups(files.model(), shapes);
+  add_groups(trained, torch_state, names);
+  std::int64_t index = 0;
+  for (std::size_t g = 0; g < names.size(); ++g) {
+    for (std::size_t i = 0; i < names[g].size(); ++i, ++index) {
+      StateSpans& spans = trained.by_name[names[g][i]];
+      if (masters != nullptr) {
+        spans[""].push_back(archive.span_of(masters->items[g]->items[i]->tensor));
       }
+      const PyValue* const state = states.find(index);
+      if (state == nullptr) continue;
+      add_step(trained.scalars, archive, *state);
+      each_column(*state, [&](const std::string& column, const PyTensor& tensor) {
+        spans[column].push_back(archive.span_of(tensor));
+      });
     }
-  } else {
-    for (const auto& [index, state] : states.dict) {
-      const PyValue* const first = state->find("exp_avg");
-      if (first != nullptr) shapes.push_back(first->tensor);
-    }
-  }
-  const std::vector<std::string> names = names_by_shape(files.model(), shapes);
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    StateSpans& spans = trained.by_name[names[i]];
-    if (masters != nullptr) spans[""].push_back(archive.span_of(*master_tensors[i]));
-    const PyValue* const state = states.find(static_cast<std::int64_t>(i));
-    if (state == nullptr) continue;
-    add_step(trained.scalars, archive, *state);
-    each_column(*state, [&](const std::string& column, const PyTensor& tensor) {
-      spans[column].push_back(archive.span_of(tensor));
-    });
   }
   return trained;
 }
@@ -279,7 +342,7 @@ TrainedParams trained_universal(const DeepSpeedFiles& files) {
     }
   }
   if (files.common) {
-    add_group_scalars(trained.scalars, files.common->root());
+    add_groups(trained, files.common->root(), names_by_group(files.model()));
     if (const PyValue* const state = files.common->root().find("state")) {
       if (const PyValue* const first = state->find(std::int64_t{0})) {
         add_step(trained.scalars, *files.common, *first);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "capstan/checkpoint/deepspeed/files.h"
+#include "capstan/checkpoint/training_state.h"
 
 namespace capstan::checkpoint {
 
@@ -15,7 +16,8 @@ using StateSpans = std::map<std::string, std::vector<FileSpan>>;
 
 struct TrainedParams {
   std::map<std::string, StateSpans> by_name;  // of the parameter
-  std::map<std::string, double> scalars;      // step, lr, betas, eps, weight_decay
+  std::map<std::string, double> scalars;      // step; of the first group lr, betas, eps, ...
+  std::vector<ParamGroup> groups;
 };
 
 TrainedParams trained_flat(const DeepSpeedFiles& files);    // stages 1 and 2

@@ -115,7 +115,7 @@ class EngineCheckpoints:
         try:
             self.core.save_checkpoint(str(save_dir), {
                 "tag": tag, "client_state": text, "lr_scheduler": schedule, "save_latest": save_latest,
-                "exclude_frozen_parameters": exclude_frozen_parameters, "tensors": packer.tensors})
+                "param_groups": self._stored_groups(), "exclude_frozen_parameters": exclude_frozen_parameters, "tensors": packer.tensors})
         except ConfigError as error:
             if error.where == "checkpoint.tag_validation":
                 raise TagMismatch(error.what, error.where, error.fix) from None
@@ -170,7 +170,7 @@ class EngineCheckpoints:
             for name, value in counters.items():
                 setattr(self, name, value)
             if load_optimizer_states:
-                self._set_group_state(groups)
+                self._set_group_state(groups or self._groups_of(stored))
                 if isinstance(self.basic_optimizer, KernelOptimizer):
                     self.basic_optimizer.note_steps(self.core.progress.steps - self.core.progress.skipped)
             if load_lr_scheduler_states and self.lr_scheduler is not None:
@@ -204,6 +204,29 @@ class EngineCheckpoints:
         return [{key: value for key, value in group.items()
                  if key != "params" and isinstance(value, (int, float, bool, str, list, tuple, type(None)))}
                 for group in groups]
+
+    def _stored_groups(self):
+        """(names, numbers) of each group, as every reader of a checkpoint understands them."""
+        groups = [] if self.basic_optimizer is None else self.basic_optimizer.param_groups
+        stored = []
+        for names, group in zip(self.group_names, groups):
+            numbers = {key: float(group[key]) for key in ("lr", "eps", "weight_decay", "momentum") if key in group}
+            numbers.update(zip(("beta1", "beta2"), map(float, group.get("betas", ()))))
+            if names:
+                stored.append((names, numbers))
+        return stored
+
+    def _groups_of(self, stored):
+        """Hyper-parameters for each of our groups from a checkpoint that no Python engine wrote."""
+        groups = [] if self.basic_optimizer is None else self.basic_optimizer.param_groups
+        saved = {name: numbers for names, numbers in stored.param_groups for name in names}
+        result = []
+        for names, group in zip(self.group_names, groups):
+            numbers = dict(saved.get(names[0], {})) if names else {}
+            if "beta1" in numbers and "beta2" in numbers:
+                numbers["betas"] = (numbers["beta1"], numbers["beta2"])
+            result.append({key: value for key, value in numbers.items() if key in group})
+        return result
 
     def _set_group_state(self, groups):
         for group, saved in zip(self.basic_optimizer.param_groups if self.basic_optimizer else [], groups):
