@@ -102,7 +102,9 @@ bool BackgroundSave::take_piece(Piece& piece) {
   if (failure_) std::rethrow_exception(failure_);
   // While memory can be copied all cores do that: it is free sooner than by being written.
   if (releasing_ && has_room()) return false;
-  std::deque<Piece>& from = live_.empty() ? copied_ : live_;
+  // Those of a device are written from their copies: what memory these take, and how long training
+  // waits for it, is then the same in every save but the first.
+  std::deque<Piece>& from = live_.empty() || live_.front().on_device ? copied_ : live_;
   if (from.empty()) return false;
   in_hand_ = &from == &live_;
   piece = std::move(from.front());
