@@ -34,20 +34,29 @@ struct CheckpointArguments {
   checkpoint::ExportOptions exporting;
 };
 
+ConfigError none_in(const fs::path& folder) {
+  return ConfigError({.what = "there is no checkpoint",
+                      .where = folder.string(),
+                      .fix = "give the folder that was saved to, or one checkpoint in it"});
+}
+
 // The checkpoints that a command speaks of: one by its tag, or FOLDER itself, or all in FOLDER.
 std::vector<fs::path> chosen(const CheckpointArguments& arguments) {
   const fs::path folder = arguments.folder;
-  if (!arguments.tag.empty()) return {folder / arguments.tag};
-  if (fs::exists(folder / checkpoint::kIndexFile)) return {folder};
+  if (arguments.tag.empty() && fs::exists(folder / checkpoint::kIndexFile)) return {folder};
   std::vector<fs::path> found;
+  std::vector<std::string> tags;
   for (const checkpoint::Found& each : checkpoint::list_checkpoints(folder)) {
+    if (each.folder.filename() == arguments.tag) return {each.folder};
     found.push_back(each.folder);
+    tags.push_back(each.folder.filename());
   }
-  if (found.empty()) {
-    throw ConfigError({.what = "there is no checkpoint",
+  if (!found.empty() && !arguments.tag.empty()) {
+    throw ConfigError({.what = fmt::format("there is no checkpoint \"{}\"", arguments.tag),
                        .where = folder.string(),
-                       .fix = "give the folder that was saved to, or one checkpoint in it"});
+                       .fix = fmt::format("choose one of: {}", fmt::join(tags, ", "))});
   }
+  if (found.empty()) throw none_in(folder);
   return found;
 }
 
@@ -123,11 +132,17 @@ int verify_all(const CheckpointArguments& arguments) {
 }
 
 int prune_folder(const CheckpointArguments& arguments) {
+  // Before the lock, which would make the folder.
+  if (checkpoint::list_checkpoints(arguments.folder).empty()) throw none_in(arguments.folder);
   const checkpoint::FolderLock lock(arguments.folder);
   io::DurableCalls calls;
   checkpoint::Disk disk = checkpoint::system_disk(calls);
   const auto removed = checkpoint::prune(arguments.folder, arguments.keep, disk);
-  fmt::print("removed {}: {}\n", removed.size(), fmt::join(removed, ", "));
+  if (removed.empty()) {
+    fmt::print("removed nothing: no more than {} are there\n", arguments.keep);
+  } else {
+    fmt::print("removed {}: {}\n", removed.size(), fmt::join(removed, ", "));
+  }
   return 0;
 }
 
@@ -150,7 +165,12 @@ int convert(const CheckpointArguments& arguments) {
 }
 
 int export_one(const CheckpointArguments& arguments) {
-  checkpoint::Reader reader(chosen(arguments).front());
+  std::vector<fs::path> candidates = chosen(arguments);
+  const auto whole = std::find_if(candidates.begin(), candidates.end(), [](const fs::path& each) {
+    return checkpoint::incomplete_because(each).empty();
+  });
+  // The newest complete one; where none is, the reader tells why.
+  checkpoint::Reader reader(whole == candidates.end() ? candidates.front() : *whole);
   checkpoint::export_deepspeed(reader, arguments.into, arguments.exporting);
   fmt::print("{} -> {}/{}\n", reader.folder().string(), arguments.into, reader.index().tag);
   return 0;

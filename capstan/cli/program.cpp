@@ -1,7 +1,9 @@
 #include "capstan/cli/program.h"
 
 #include <cstdio>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -67,11 +69,47 @@ void check_command_words(const CLI::App& app, const std::string& where,
   throw ConfigError(wrong_command(app, where, word));
 }
 
+// What an option takes, in words; empty where only --help tells.
+std::string wanted_value(const CLI::Option& option) {
+  const std::string type = option.get_type_name();  // e.g. INT:POSITIVE, INT:{16,32}, FLOAT
+  const auto says = [&type](const char* word) { return type.find(word) != std::string::npos; };
+  if (says("NONNEGATIVE")) return "0 or a number above it";
+  if (says("POSITIVE")) return "a number above 0";
+  if (const std::size_t at = type.find('{'); at != std::string::npos) {
+    return "one of " + type.substr(at + 1, type.rfind('}') - at - 1);
+  }
+  if (const std::size_t at = type.find(" in ["); at != std::string::npos) {
+    return "a number in " + type.substr(at + 4);
+  }
+  return says("INT") ? "a whole number" : says("FLOAT") ? "a number" : "";
+}
+
+// CLI11's texts begin with the option and hold, for a number, a range up to the largest that there
+// is. Nothing where the error is of another kind.
+std::optional<ErrorInfo> explain_value(const CLI::ParseError& error, const CLI::App& command) {
+  const std::string text = error.what();
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    const bool its = text.starts_with(name + ":") || text.find(": " + name + " = ") != text.npos;
+    const std::string wanted = its ? wanted_value(*option) : "";
+    if (wanted.empty()) continue;
+    const std::vector<std::string>& given = option->results();
+    return ErrorInfo{.what = given.empty() ? fmt::format("{} has no value", name)
+                                           : fmt::format("{} is {}", name, given.back()),
+                     .fix = "give " + wanted};
+  }
+  return std::nullopt;
+}
+
 ErrorInfo explain(const CLI::ParseError& error, const CLI::App& app) {
   const auto [command, where] = chosen_command(app);
   ErrorInfo info{.what = error.what(),
                  .where = where,
                  .fix = fmt::format("{} --help shows what can be given", where)};
+  if (std::optional<ErrorInfo> value = explain_value(error, *command)) {
+    value->where = where;
+    return *value;
+  }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return info;
   const std::vector<std::string> extra = command->remaining();
   info.what = fmt::format("\"{}\" means nothing here", extra.front());

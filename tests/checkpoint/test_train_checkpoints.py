@@ -89,6 +89,23 @@ def test_commands_show_check_and_thin_out(text, tmp_path):
     damaged.unlink()
     output = run("train", "-n", 1, "--config", config(), "--data", text, *TINY, "--max-steps", 3, "--resume", tmp_path)
     assert "is passed over" in output and "global_step2, the newest complete checkpoint" in output
+    # A file that is not there is told once, not for each of its tensors.
+    assert run("checkpoint", "verify", tmp_path, code=1).count("optimizer.exp_avg.safetensors") == 1
+    assert "global_step2 -> " in run("checkpoint", "export", tmp_path, tmp_path / "theirs")
+
+
+def test_commands_that_find_nothing_say_so_and_leave_nothing(text, tmp_path):
+    saved = tmp_path / "run"
+    run("train", "-n", 1, "--config", config(), "--data", text, *TINY, "--max-steps", 1, "--save", saved)
+    for command in ("inspect", "verify"):
+        output = run("checkpoint", command, saved, "--tag", "other", code=2)
+        assert 'there is no checkpoint "other"' in output and "choose one of: global_step1" in output
+    nowhere = tmp_path / "nowhere"
+    assert "there is no checkpoint" in run("checkpoint", "prune", nowhere, "--keep", 1, code=2) and not nowhere.exists()
+    assert "removed nothing" in run("checkpoint", "prune", saved, "--keep", 1)
+    before = sorted(path.name for path in (saved / "global_step1").iterdir())
+    assert "there is something already" in run("checkpoint", "export", saved, saved, code=2)
+    assert sorted(path.name for path in (saved / "global_step1").iterdir()) == before
 
 
 def test_a_killed_run_goes_on_from_its_last_save(text, tmp_path):

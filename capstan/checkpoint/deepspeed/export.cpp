@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -367,7 +368,18 @@ void export_deepspeed(Reader& reader, const std::filesystem::path& folder,
                        .where = "--stage",
                        .fix = "use 0, 1, 2 or 3"});
   }
-  DeepSpeedExport(reader, options).write(folder / reader.index().tag);
+  const std::filesystem::path target = folder / reader.index().tag;
+  std::error_code error;
+  if (std::filesystem::exists(target, error)) {
+    throw ConfigError({.what = "there is something already",
+                       .where = target.string(),
+                       .fix = "export into another folder, or remove it first"});
+  }
+  // Under another name until it is whole: a killed export is not taken for a checkpoint.
+  const std::filesystem::path partial = folder / fmt::format(".{}.exporting", reader.index().tag);
+  std::filesystem::remove_all(partial, error);
+  DeepSpeedExport(reader, options).write(partial);
+  std::filesystem::rename(partial, target);
   io::DurableCalls calls;
   Disk disk = system_disk(calls);
   write_latest(folder, reader.index().tag, disk);

@@ -15,7 +15,7 @@ struct ExportOptions {
 
 // Writes folder/<tag>/*.pt and folder/latest. Trained parameters stand in their groups; where a
 // checkpoint knows none they form one, in the model's order. Throws ConfigError for a checkpoint
-// without masters or optimizer state.
+// without masters or optimizer state, and where folder/<tag> is there already.
 void export_deepspeed(Reader& reader, const std::filesystem::path& folder,
                       const ExportOptions& options);
 
