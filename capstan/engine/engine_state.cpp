@@ -164,8 +164,13 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
   const auto blocked_before = blocked();
   guarded("backward", [&] {
     hooks_->begin_backward(/*sync=*/no_sync_depth_ == 0);
-    torch::autograd::backward({loss}, {at::full_like(loss, backward_scale_ * average)},
-                              how.retain_graph);
+    try {
+      torch::autograd::backward({loss}, {at::full_like(loss, backward_scale_ * average)},
+                                how.retain_graph);
+    } catch (...) {
+      hooks_->abandon_backward();
+      throw;
+    }
     hooks_->end_backward();
   });
   log_->phase_ended(Phase::backward, sharded->ledger(), blocked() - blocked_before);

@@ -59,7 +59,16 @@ void bind_use(py::class_<PyEngine>& type) {
            [](PyEngine& self, int param) {
              return self.sharded().plan().params.at(static_cast<std::size_t>(param)).sizes;
            })
-      .def("is_whole", &PyEngine::is_whole)
+      .def("is_whole",
+           [](PyEngine& self, int param) {
+             return self.unit_of(param).state() == shard::UnitState::whole;
+           })
+      .def("is_gathering",
+           [](PyEngine& self, int param) {
+             return self.unit_of(param).state() == shard::UnitState::gathering;
+           })
+      .def("is_resident",
+           [](PyEngine& self, int param) { return self.unit_of(param).keeps_whole(); })
       .def("pin", &PyEngine::pin, released)
       .def("unpin", &PyEngine::unpin, released)
       .def("end_pass", [](PyEngine& self) { self.sharded().end_pass(); }, released);

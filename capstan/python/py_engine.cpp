@@ -174,9 +174,8 @@ void PyEngine::end_forward(std::vector<at::Tensor> outputs) {
 
 void PyEngine::drop_forward() { engine_->hooks().drop_forward(); }
 
-bool PyEngine::is_whole(int param) {
-  const int unit = sharded().plan().places.at(static_cast<std::size_t>(param)).unit;
-  return sharded().unit(unit).state() == shard::UnitState::whole;
+const shard::Unit& PyEngine::unit_of(int param) {
+  return sharded().unit(sharded().plan().places.at(static_cast<std::size_t>(param)).unit);
 }
 
 void PyEngine::pin(const std::vector<int>& params) {

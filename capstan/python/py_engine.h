@@ -60,7 +60,7 @@ class PyEngine {
   void end_forward(std::vector<at::Tensor> outputs);
   void drop_forward();
 
-  bool is_whole(int param);
+  const shard::Unit& unit_of(int param);
   void pin(const std::vector<int>& params);
   void unpin(const std::vector<int>& params);
 

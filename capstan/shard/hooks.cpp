@@ -98,6 +98,23 @@ struct Hooks::GradHook final : torch::autograd::FunctionPostHook {
   int param;
 };
 
+// Lives in the callback that ends a foreign backward. Autograd drops that unused when one throws.
+struct Hooks::ForeignScope {
+  explicit ForeignScope(Hooks& hooks) : hooks(hooks), alive(hooks.alive_) {}
+  ForeignScope(const ForeignScope&) = delete;
+  ForeignScope& operator=(const ForeignScope&) = delete;
+  ~ForeignScope() {
+    if (!ended && !alive.expired()) hooks.abandon_backward();
+  }
+  void end() {
+    ended = true;
+    if (!alive.expired()) hooks.end_backward();
+  }
+  Hooks& hooks;
+  std::weak_ptr<Alive> alive;
+  bool ended = false;
+};
+
 Hooks::Hooks(ShardedModel& core, const ModelView& view, bool cast_inputs)
     : core_(core), params_(view.params), units_(view.units), cast_inputs_(cast_inputs) {
   const Plan& plan = core.plan();
@@ -255,9 +272,7 @@ void Hooks::take_up_foreign_backward() {
   begin_backward(foreign_.sync);
   foreign_now_ = true;
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [this, alive = std::weak_ptr<Alive>(alive_)] {
-        if (!alive.expired()) end_backward();
-      });
+      [scope = std::make_shared<ForeignScope>(*this)] { scope->end(); });
 }
 
 void Hooks::begin_backward(bool sync) {
@@ -271,6 +286,19 @@ void Hooks::end_backward() {
   for (const std::shared_ptr<Use>& use : open_backwards_) leave_backward(*use);
   open_backwards_.clear();
   core_.end_backward();
+}
+
+void Hooks::abandon_backward() noexcept {
+  in_backward_ = false;
+  foreign_now_ = false;
+  try {
+    for (const std::shared_ptr<Use>& use : open_backwards_) leave_backward(*use);
+    open_backwards_.clear();
+    core_.end_pass();
+    // The error that is on its way already tells what went wrong.
+    // NOLINTNEXTLINE(bugprone-empty-catch)
+  } catch (const std::exception&) {
+  }
 }
 
 }  // namespace capstan::shard

@@ -55,6 +55,8 @@ class Hooks final : public nn::UnitObserver {
   // Around a backward that our caller runs; sync as in Reducer.
   void begin_backward(bool sync);
   void end_backward();
+  // Instead of end_backward(): it threw. What was whole for it is released.
+  void abandon_backward() noexcept;
 
   // A backward that reaches the model without begin_backward() (a plain loss.backward(), or one
   // graph through the models of two engines) is taken up when its first gradient comes and ends
@@ -86,6 +88,7 @@ class Hooks final : public nn::UnitObserver {
 
   struct Alive {};
   struct GradHook;
+  struct ForeignScope;
 
   ShardedModel& core_;
   std::vector<at::Tensor> params_;

@@ -43,6 +43,15 @@ class EngineParam:
     def whole(self):
         return self.core is None or self.core.is_whole(self.index)
 
+    @property
+    def gathering(self):
+        return self.core is not None and self.core.is_gathering(self.index)
+
+    @property
+    def resident(self):
+        """Whether it stays whole between its uses."""
+        return self.core is None or self.core.is_resident(self.index)
+
     def pin(self):
         if self.core is not None:
             self.core.pin([self.index])
@@ -80,7 +89,17 @@ class ShardedParameter(torch.nn.Parameter):
 
     @property
     def ds_status(self):
-        return ParamStatus.AVAILABLE if handle_of(self).whole else ParamStatus.NOT_AVAILABLE
+        handle = handle_of(self)
+        if handle.whole:
+            return ParamStatus.AVAILABLE
+        gathering = isinstance(handle, EngineParam) and handle.gathering
+        return ParamStatus.INFLIGHT if gathering else ParamStatus.NOT_AVAILABLE
+
+    @property
+    def ds_persist(self):
+        """Whether it stays whole between its uses; before there is an engine, none does."""
+        handle = handle_of(self)
+        return isinstance(handle, EngineParam) and handle.resident
 
     @property
     def ds_shape(self):

@@ -72,3 +72,55 @@ def losses(stage, kind, how):
                                        ("other", "engine")])
 def test_recomputed_blocks_train_the_same_at_stages_0_and_3(kind, how):
     assert ranks.run(2, losses, 3, kind, how) == ranks.run(2, losses, 0, kind, how)
+
+
+class Breaking(torch.autograd.Function):
+    """Ends one backward by an error, after units were made whole for it."""
+
+    broken = True
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if Breaking.broken:
+            raise RuntimeError("broken on purpose")
+        return grad
+
+
+def after_a_broken_backward(stage, kinds):
+    """A backward that breaks, then others: whether each is a plain one or engine.backward()."""
+    torch.manual_seed(0)
+    model = Net("plain")
+    model.blocks[2].requires_grad_(False)
+    config = {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "Adam", "params": {"lr": 1e-2}},
+              "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}}
+    engine = deepspeed.initialize(model=model, config=config)[0]
+    model.blocks[1].register_forward_hook(lambda module, args, output: Breaking.apply(output))
+    found = []
+    for turn, plain in enumerate(kinds):
+        Breaking.broken = turn == 0
+        loss = nn.functional.cross_entropy(engine(torch.arange(6).view(2, 3)).flatten(0, 1), torch.arange(6))
+        if turn == 0:
+            with pytest.raises(RuntimeError, match="on purpose"):
+                loss.backward() if plain else engine.backward(loss)
+            engine.zero_grad()
+        else:
+            loss.backward() if plain else engine.backward(loss)
+            engine.step()
+            found.append(loss.item())
+        assert stage < 3 or all(p.shape == (0,) for p in model.parameters())  # nothing stays whole
+    return found
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_training_goes_on_after_a_plain_backward_that_broke(plain):
+    results = [ranks.run(1, after_a_broken_backward, stage, (True, plain, plain))[0] for stage in (0, 2, 3)]
+    assert results[0] == results[1] == results[2]
+    assert results[0][1] < results[0][0]
+
+
+def test_nothing_stays_whole_after_a_backward_that_broke():
+    ranks.run(1, after_a_broken_backward, 3, (False,))

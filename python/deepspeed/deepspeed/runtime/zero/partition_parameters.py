@@ -204,7 +204,6 @@ def _param_methods():
         setattr(ShardedParameter, function.__name__, function)
     ShardedParameter.aligned_size = lambda self: self.partition_numel() * dist.get_world_size()
     ShardedParameter.padding_size = lambda self: self.aligned_size() - self.ds_numel
-    ShardedParameter.ds_persist = property(lambda self: self.ds_status == ZeroParamStatus.AVAILABLE)
     ShardedParameter.ds_process_group = property(lambda self: dist.group.WORLD)
     ShardedParameter.ds_active_sub_modules = property(lambda self: set())
     ShardedParameter.is_external_param = False
