@@ -24,6 +24,7 @@
 #include "capstan/engine/together.h"
 #include "capstan/json/reader.h"
 #include "capstan/json/writer.h"
+#include "capstan/models/attention_choice.h"
 
 namespace capstan::cli::generate {
 namespace {
@@ -102,8 +103,9 @@ class Generator {
         group_(world.group()),
         folder_(folder),
         logger_(group_.rank() != 0),
-        device_(train::training_device(arguments.device, world.env())),
+        device_(train::choose_device(arguments.device, world.env())),
         tokenizer_(open_tokenizer(folder, arguments.tokenizer)) {
+    models::avoid_cudnn_attention();
     const std::optional<data::Token> end = tokenizer_->end_of_text();
     if (folder_.ends.empty() && end) folder_.ends.push_back(*end);
   }

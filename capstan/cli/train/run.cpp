@@ -11,6 +11,7 @@
 #include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/setup.h"
 #include "capstan/cli/train/trainer.h"
+#include "capstan/models/attention_choice.h"
 
 namespace capstan::cli::train {
 namespace {
@@ -54,7 +55,8 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
   for (const ErrorInfo& warning : resolved.warnings) {
     logger.log(LogLevel::warning, fmt::format("warning: {} ({})", warning.what, warning.where));
   }
-  const c10::Device device = training_device(arguments.device, world.env());
+  const c10::Device device = choose_device(arguments.device, world.env());
+  if (device.is_cuda()) models::prefer_cudnn_attention();
   const models::GptOptions named = model_options(arguments.model, arguments.seed);
   const std::int64_t tokens = arguments.data.tokens > 0 ? arguments.data.tokens : named.context;
   Corpus corpus = load_corpus(arguments.data, tokens);

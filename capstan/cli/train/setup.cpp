@@ -8,7 +8,6 @@
 
 #include "capstan/base/error.h"
 #include "capstan/json/reader.h"
-#include "capstan/models/attention_choice.h"
 
 namespace capstan::cli::train {
 
@@ -52,7 +51,7 @@ void compute_deterministically() {
   at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
-c10::Device training_device(const std::string& wanted, const RankEnv& ranks) {
+c10::Device choose_device(const std::string& wanted, const RankEnv& ranks) {
   const int gpus = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
   if (wanted == "cuda" && gpus == 0) {
     throw ConfigError({.what = "there is no GPU that libtorch can use",
@@ -62,7 +61,6 @@ c10::Device training_device(const std::string& wanted, const RankEnv& ranks) {
   if (wanted == "cpu" || gpus == 0) return c10::Device(c10::kCPU);
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank % gpus));
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
-  models::prefer_cudnn_attention();
   return device;
 }
 

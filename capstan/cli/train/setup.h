@@ -28,6 +28,6 @@ void compute_deterministically();
 
 // `wanted` is auto, cpu or cuda. The GPU of this rank, or the CPU; also makes it the current one.
 // Throws ConfigError when a GPU was asked for and there is none.
-c10::Device training_device(const std::string& wanted, const RankEnv& ranks);
+c10::Device choose_device(const std::string& wanted, const RankEnv& ranks);
 
 }  // namespace capstan::cli::train

@@ -15,6 +15,7 @@
 #include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/memory_use.h"
 #include "capstan/data/unicode.h"
+#include "capstan/models/attention_choice.h"
 
 namespace capstan::cli::train {
 namespace {
@@ -200,6 +201,7 @@ void Trainer::validate(std::int64_t step) {
 std::string Trainer::sampled_text() {
   if (!corpus_.tokenizer || arguments_.output.sample_tokens == 0) return "";
   model_->eval();
+  models::avoid_cudnn_attention();
   std::vector<data::Token> prompt = corpus_.tokenizer->encode(arguments_.output.prompt);
   if (prompt.empty()) prompt.push_back(corpus_.tokenizer->end_of_text().value_or(0));
   // Every rank draws the same.
