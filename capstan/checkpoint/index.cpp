@@ -1,6 +1,7 @@
 #include "capstan/checkpoint/index.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -33,6 +34,12 @@ const IndexTensor& Index::tensor(std::string_view column, std::string_view tenso
 
 Index read_index(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kIndexFile;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    throw IoError({.what = fmt::format("there is no {} in it", kIndexFile),
+                   .where = folder.string(),
+                   .fix = "give the folder of one checkpoint, or the tag of one that is there"});
+  }
   const std::string text = read_text_file(path);
   const auto expected = read_checksum(read_text_file(folder / kIndexChecksumFile).substr(0, 16));
   const std::uint64_t sum = checksum(std::as_bytes(std::span(text)));

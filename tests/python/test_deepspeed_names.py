@@ -1,5 +1,7 @@
 """What scripts written for DeepSpeed call beside the engine: weights from checkpoints, autocast, late construction."""
 
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -69,6 +71,14 @@ def test_fp32_weights_come_whole_from_a_sharded_checkpoint(tmp_path, monkeypatch
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
     with pytest.raises(ValueError, match="no complete checkpoint"):
         zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path)
+    with pytest.raises(OSError, match="there is no index.json in it"):
+        zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, tag="other")
+    copy = shutil.copy(zero_to_fp32.__file__, tmp_path)  # as it stands beside checkpoints
+    script = [sys.executable, copy, tmp_path, tmp_path / "out"]
+    for words, told in (([], "no complete checkpoint"), (["--max_shard_size", "lots"], "not a size like 5GB")):
+        done = subprocess.run([*script, *words], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 1 and told in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def autocast(stage):

@@ -6,12 +6,14 @@ import glob
 import json
 import os
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 
 import torch
 
 from capstan import _C
+from capstan.errors import ConfigError, Error
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -100,7 +102,11 @@ def _shards(weights, limit):
 
 def _save(tensors, path, safe_serialization):
     if safe_serialization:
-        from safetensors.torch import save_file
+        try:
+            from safetensors.torch import save_file
+        except ImportError:
+            raise ConfigError("safetensors files need the package safetensors, which is not installed",
+                              "--safe_serialization", "pip install safetensors, or write pytorch_model.bin") from None
         save_file({name: value.clone() for name, value in tensors.items()}, path, metadata={"format": "pt"})
     else:
         torch.save(tensors, path)
@@ -109,10 +115,11 @@ def _save(tensors, path, safe_serialization):
 def convert_zero_checkpoint_to_fp32_state_dict(checkpoint_dir, output_dir, max_shard_size="5GB",
                                                safe_serialization=False, tag=None, exclude_frozen_parameters=False):
     """Writes the weights as pytorch_model.bin or model.safetensors, in several files where they are larger."""
+    limit = None if max_shard_size is None else _bytes(max_shard_size)
     weights = _Weights(checkpoint_dir, tag, exclude_frozen_parameters)
     os.makedirs(output_dir, exist_ok=True)
     stem, ending = ("model", ".safetensors") if safe_serialization else ("pytorch_model", ".bin")
-    files = [list(weights)] if max_shard_size is None else _shards(weights, _bytes(max_shard_size))
+    files = [list(weights)] if limit is None else _shards(weights, limit)
     where, total = {}, 0
     for number, names in enumerate(files, 1):
         file = f"{stem}{ending}" if len(files) == 1 else f"{stem}-{number:05d}-of-{len(files):05d}{ending}"
@@ -143,4 +150,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (Error, OSError, ValueError) as error:
+        sys.exit(f"zero_to_fp32.py: {error}")
