@@ -259,9 +259,9 @@ std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
                                         const LoadOptions& how) {
   const at::NoGradGuard no_grad;
   finish_saves();
-  sharded->settle_updates();
   std::string chosen;
   together(*group_, device(), [&] {
+    sharded->settle_updates();
     if (group_->rank() != 0) return;
     // A folder of weights only is no checkpoint to go on from.
     const bool weights = how.load_module_only && checkpoint::is_hugging_face(folder);

@@ -165,7 +165,8 @@ void EngineState::add_rng(SaveContents& contents) {
 }
 
 EngineState::SaveContents EngineState::save_contents(const SaveOptions& how) {
-  sharded->settle_updates();
+  // A disk's late error on one rank must not leave the others waiting.
+  together(*group_, device(), [this] { sharded->settle_updates(); });
   if (!device().is_cpu()) {
     // Copies from the device are not ordered behind the stream that computes.
     c10::impl::VirtualGuardImpl(device().type()).getStream(device()).synchronize();

@@ -194,6 +194,9 @@ void KernelUpdater::stream_states(shard::ShardedModel& model, const DiskOptions&
                                   Logger& logger) {
   ring_ = std::make_unique<io::Ring>(options.io, logger);
   stream_ = std::make_unique<store::SwapStream>(*model.swap_files(), *ring_, options.buffer_count);
+  // The last tiles are written beside the next forward: start() waits for them, and so does whoever
+  // looks at the states.
+  model.settle_states = [this] { stream_->finish(); };
 }
 
 void KernelUpdater::expect_update(const shard::ShardedModel& model) {
@@ -275,13 +278,13 @@ void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScal
     model.publish(unit);
   }
   if (later.empty()) {
-    if (stream_ != nullptr) stream_->finish();
+    if (stream_ != nullptr) stream_->write_used();
     return;
   }
   const int last = later.back();
   model.update_late(std::move(later), [this, &model, scalars, last](int unit) {
     update_unit(model, unit, scalars);
-    if (stream_ != nullptr && unit == last) stream_->finish();
+    if (stream_ != nullptr && unit == last) stream_->write_used();
   });
 }
 

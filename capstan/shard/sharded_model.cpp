@@ -249,6 +249,7 @@ void ShardedModel::await_update(int unit) {
 
 void ShardedModel::settle_updates() {
   settle_late();
+  if (settle_states) settle_states();
   if (early_ != nullptr) early_->close(/*keep=*/false);  // the caller may change what it reads
 }
 

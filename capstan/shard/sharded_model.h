@@ -133,6 +133,7 @@ class ShardedModel {
   void update_late(std::vector<int> units, std::function<void(int unit)> update);
   // Returns when all units are up to date. Every access from outside of forward begins with it.
   void settle_updates();
+  std::function<void()> settle_states;  // part of it: where they are still on their way to a disk
   // Ends the threads; what they had not begun is lost.
   void stop_updates() noexcept;
   // Updates in backward; null where there are none. before_backward: called when one begins, to
@@ -173,8 +174,7 @@ class ShardedModel {
   store::Pool pool_;
   store::Ledger host_ledger_;
   store::Ledger disk_ledger_;
-  std::unique_ptr<store::SwapFiles>
-      swap_files_;  // null where nothing lives on a disk, like the next
+  std::unique_ptr<store::SwapFiles> swap_files_;  // null without states on a disk, like the next
   std::unique_ptr<store::Pool> swap_pool_;
   std::unique_ptr<store::SwapFiles> param_files_;  // likewise for shards, like the next two
   std::unique_ptr<store::Pool> param_pool_;

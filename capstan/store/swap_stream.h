@@ -32,7 +32,9 @@ class SwapStream {
   // The next tile's bytes in host memory, one pointer for each span: valid, and to be changed,
   // until the next call. Throws IoError that names file and offset.
   std::vector<std::byte*> next();
-  // Returns when all that was used is on its way back to the disk and has arrived.
+  // All that was used is on its way back to the disk; an error comes with the next call.
+  void write_used();
+  // Returns when it has arrived.
   void finish();
 
  private:
@@ -52,7 +54,6 @@ class SwapStream {
   bool read_one();
   void read_ahead();
   void read_up_to(std::size_t tile);
-  void write_used();
 
   const SwapFiles& files_;
   io::Ring& ring_;

@@ -224,6 +224,22 @@ TEST_F(SwapTest, NamesTheFileThatFailed) {
   }
 }
 
+// What is written behind the last use fails unseen: whoever needs it next is told.
+TEST_F(SwapTest, NamesTheFileOfAWriteThatNobodyWaitedFor) {
+  SwapFiles swap(options());
+  const test::FaultPlan plan = [](std::int64_t, const io::RawOp& op) {
+    return test::Fault{.error = op.kind == io::OpKind::write ? EIO : 0};
+  };
+  io::Ring ring({}, logger_, test::with_faults(io::open_queue({}), plan));
+  SwapStream stream(swap, ring, 3);
+  auto* const memory = static_cast<std::byte*>(swap.take(4096).get());
+  stream.start({{{memory, 4096}}});
+  stream.next();
+  stream.write_used();
+  EXPECT_THAT(message_of([&] { stream.start({{{memory, 4096}}}); }),
+              testing::AllOf(HasSubstr(kSwapPrefix), HasSubstr("EIO")));
+}
+
 TEST_F(SwapTest, PoolCountsTheDisksBytes) {
   SwapFiles swap(options());
   Ledger ledger;
