@@ -28,7 +28,7 @@ bool note_problem(Verified& result, Check&& check) {
 
 void verify_extra_file(const Reader& reader, const FileFact& file, Verified& result) {
   const std::string text = reader.read_extra_file(file.name);
-  if (checksum(std::as_bytes(std::span(text))) != file.sum.value()) {
+  if (file.sum != checksum(std::as_bytes(std::span(text)))) {
     result.problems.push_back(fmt::format("{} is damaged", file.name));
   }
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/checkpoint/file_plan.h"
 
 namespace capstan::checkpoint {
 namespace {
