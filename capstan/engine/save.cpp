@@ -19,6 +19,7 @@
 #include "capstan/engine/together.h"
 #include "capstan/precision/loss_scale.h"
 #include "capstan/recompute/rng_state.h"
+#include "capstan/shard/torch_dtype.h"
 
 namespace capstan::engine {
 namespace {
