@@ -32,6 +32,11 @@ class Error : public std::runtime_error {
 struct ConfigError : Error {
   using Error::Error;
 };
+// Memory ran out. After a backward of a single rank everything is usable but this step's gradients,
+// which are to be cleared; several ranks cannot go on together.
+struct OutOfMemory : ConfigError {
+  using ConfigError::ConfigError;
+};
 // A file or device failed; all but that operation is still usable.
 struct IoError : Error {
   using Error::Error;

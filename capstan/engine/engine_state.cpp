@@ -20,17 +20,21 @@
 
 namespace capstan::engine {
 
-// An error here would leave the other ranks waiting: tell them before it goes on its way.
+// An error here would leave the other ranks waiting: tell them before it goes on its way. A rank
+// that is alone may go on after a backward; a step may have changed half of the states.
 template <typename Body>
-auto EngineState::guarded(const char* phase, Body&& body) {
+auto EngineState::guarded(Phase phase, Body&& body) {
   try {
     return body();
   } catch (const CommError&) {
     throw;  // the group knows already
   } catch (const std::exception& error) {
-    group_->abort(fmt::format("rank {} failed in {}: {}", group_->rank(), phase, error.what()));
+    const char* const name = phase == Phase::step ? "step" : "backward";
+    if (phase == Phase::step || group_->size() > 1) {
+      group_->abort(fmt::format("rank {} failed in {}: {}", group_->rank(), name, error.what()));
+    }
     if (is_out_of_memory(error)) {
-      throw ConfigError({.what = fmt::format("out of memory in {}: {}", phase, error.what()),
+      throw OutOfMemory({.what = fmt::format("out of memory in {}: {}", name, error.what()),
                          .where = fmt::format("held by the engine at this moment: {}",
                                               store::to_text(sharded->ledger().now())),
                          .fix = next_saving(options)});
@@ -162,7 +166,7 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
       how.average_accumulation ? 1.0 / static_cast<double>(options.batch.accumulation_steps) : 1.0;
   const auto blocked = [this] { return group_->counters()[comm::OpKind::reduce_scatter].blocked; };
   const auto blocked_before = blocked();
-  guarded("backward", [&] {
+  guarded(Phase::backward, [&] {
     hooks_->begin_backward(/*sync=*/no_sync_depth_ == 0);
     try {
       torch::autograd::backward({loss}, {at::full_like(loss, backward_scale_ * average)},
@@ -188,7 +192,7 @@ StepReport EngineState::step(std::optional<bool> boundary) {
   }
   progress.micro_steps = micro_steps;
   if (!takes_step) return {};
-  StepReport report = guarded("step", [this] { return take_step(); });
+  StepReport report = guarded(Phase::step, [this] { return take_step(); });
   if (sharded->before_backward) early_step_ended();
   log_->phase_ended(Phase::step, sharded->ledger());
   log_->step_ended(progress, report.lr, sharded->ledger(), group_->counters());

@@ -123,7 +123,7 @@ class EngineState {
   void restore_rng(checkpoint::Reader& reader);
 
   template <typename Body>
-  auto guarded(const char* phase, Body&& body);
+  auto guarded(Phase phase, Body&& body);
 
   NullLogger silence_;
   std::unique_ptr<comm::World> world_;  // only where nobody gave us a group

@@ -24,6 +24,8 @@ void bind_errors(py::module_& /*module*/) {
       std::rethrow_exception(std::move(thrown));
     } catch (python_error& error) {
       error.restore();  // a Python exception that came through autograd
+    } catch (const OutOfMemory& error) {
+      raise("OutOfMemoryError", error);
     } catch (const ConfigError& error) {
       raise("ConfigError", error);
     } catch (const IoError& error) {

@@ -11,10 +11,10 @@ import torch  # noqa: F401  the extension needs libtorch's libraries
 
 from capstan import optimizers
 from capstan.engine import Engine, initialize
-from capstan.errors import CommError, ConfigError, Error, InternalError, IoError, NotAvailable
+from capstan.errors import CommError, ConfigError, Error, InternalError, IoError, NotAvailable, OutOfMemoryError
 from capstan.params import gathered
 from capstan.process_group import init_distributed
 
 __version__ = "0.1.0"
-__all__ = ["CommError", "ConfigError", "Engine", "Error", "InternalError", "IoError", "NotAvailable", "gathered",
-           "init_distributed", "initialize", "optimizers"]
+__all__ = ["CommError", "ConfigError", "Engine", "Error", "InternalError", "IoError", "NotAvailable", "OutOfMemoryError",
+           "gathered", "init_distributed", "initialize", "optimizers"]

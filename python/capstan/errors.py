@@ -1,5 +1,7 @@
 """What capstan raises. Every error says what went wrong, where, and how to fix it."""
 
+import torch
+
 
 class Error(Exception):
     """The root of all: `what`, `where` and `fix` are its three parts."""
@@ -15,6 +17,10 @@ class Error(Exception):
 
 class ConfigError(Error, ValueError):
     """Wrong input; nothing has started, everything is still usable."""
+
+
+class OutOfMemoryError(ConfigError, torch.OutOfMemoryError):
+    """Memory ran out. After a backward of a single rank: engine.zero_grad(), then everything is usable."""
 
 
 class IoError(Error, OSError):

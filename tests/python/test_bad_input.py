@@ -55,6 +55,38 @@ def nan_loss():
     assert torch.equal(model.weight, before)
 
 
+class Gather(torch.nn.Linear):
+    """Its backward asks for as many elements as `size` says."""
+
+    size = 4
+
+    def forward(self, x):
+        return super().forward(x) + self.bias[:1].expand(self.size)[torch.tensor([0, 1])]
+
+
+def out_of_memory():
+    """A user who catches it and goes on with less gets the run that never asked for more."""
+    torch.manual_seed(0)
+    model = Gather(4, 2)
+    other = Gather(4, 2)
+    other.load_state_dict(model.state_dict())
+    engine = make(model=model)
+    model.size = 1 << 58
+    try:
+        engine.backward(engine(torch.ones(2, 4)).sum())
+        raise AssertionError("2^60 bytes were given")
+    except torch.OutOfMemoryError as error:
+        assert isinstance(error, capstan.OutOfMemoryError) and isinstance(error, RuntimeError)
+        assert "can't allocate memory" in error.args[0] and error.where and error.fix
+    model.size = 4
+    engine.zero_grad()
+    plain = make(model=other)
+    for each in (engine, plain):
+        each.backward(each(torch.ones(2, 4)).sum())
+        assert each.step().applied
+    assert torch.equal(model.weight, other.weight)
+
+
 def different_models():
     try:
         make(model=torch.nn.Linear(4, 2 + dist.get_rank()))
@@ -64,7 +96,7 @@ def different_models():
     raise AssertionError("ranks with different models agreed")
 
 
-@pytest.mark.parametrize("check", [wrong_types, strangers, nan_loss])
+@pytest.mark.parametrize("check", [wrong_types, strangers, nan_loss, out_of_memory])
 def test_on_one_rank(check):
     ranks.run(1, check)
 
