@@ -43,11 +43,11 @@ struct SaveOptions {
   std::string lr_scheduler = "null";        // JSON text: state of a schedule that is not ours
   // Of an optimizer that is not ours; the engine knows its own.
   std::vector<checkpoint::ParamGroup> param_groups;
-  bool save_latest = true;                  // false: beside the run, never the newest
-  bool exclude_frozen_parameters = false;   // only what is trained
-  bool weights_only = false;                // no masters, optimizer, RNG
-  bool asynchronous = false;                // written in the background; see finish_saves()
-  int keep_last = 0;                        // > 0: older ones go after the commit
+  bool save_latest = true;                         // false: beside the run, never the newest
+  bool exclude_frozen_parameters = false;          // only what is trained
+  bool weights_only = false;                       // no masters, optimizer, RNG
+  bool asynchronous = false;                       // written in the background; see finish_saves()
+  int keep_last = 0;                               // > 0: older ones go after the commit
   std::vector<checkpoint::ExtraFile> extra_files;  // rank 0's are taken
 };
 

@@ -13,7 +13,7 @@ namespace capstan::optim {
 // Waking a thread costs some ten microseconds; this many elements of Adam take about as long.
 inline constexpr std::int64_t kMinElemsPerThread = 32768;
 // So that a thread that is held up delays the others by little.
-inline constexpr int kPartsPerThread = 4;
+inline constexpr std::int64_t kPartsPerThread = 4;
 // Parts begin on multiples of this, so that no two threads write the same cache line of a 16-bit
 // column that starts on one.
 inline constexpr std::int64_t kPartAlignElems = 64;
