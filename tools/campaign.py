@@ -80,11 +80,16 @@ def run_campaign(campaign, python):
     return code, last if code == 0 else f"exit code {code}: {last}", (time.monotonic() - started) / 60
 
 
+def git(*words):
+    return subprocess.run(["git", "-C", str(ROOT), *words], stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
 def record(campaign, result, minutes):
     if not RECORD.exists():
         RECORD.write_text(HEADER)
-    commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], stdout=subprocess.PIPE,
-                            text=True).stdout.strip()
+    commit = git("rev-parse", "--short", "HEAD")
+    if git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{RECORD.relative_to(ROOT)}"):
+        commit += "-dirty"
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M")
     machine = f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
     with open(RECORD, "a") as out:

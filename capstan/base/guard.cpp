@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "capstan/base/bus_error.h"
 #include "capstan/base/cpu_isa.h"
 #include "capstan/base/error.h"
 #include "capstan/base/stack_trace.h"
@@ -40,6 +41,7 @@ std::string describe_uncaught() {
 int run_and_report(const std::function<int(int, char**)>& body, int argc, char** argv,
                    ReportFunction report) {
   avoid_broken_amx();
+  explain_bus_errors();
   try {
     return body(argc, argv);
   } catch (const InternalError& error) {
