@@ -45,18 +45,19 @@ std::vector<fs::path> chosen(const CheckpointArguments& arguments) {
   const fs::path folder = arguments.folder;
   if (arguments.tag.empty() && fs::exists(folder / checkpoint::kIndexFile)) return {folder};
   std::vector<fs::path> found;
-  std::vector<std::string> tags;
   for (const checkpoint::Found& each : checkpoint::list_checkpoints(folder)) {
     if (each.folder.filename() == arguments.tag) return {each.folder};
     found.push_back(each.folder);
-    tags.push_back(each.folder.filename());
   }
-  if (!found.empty() && !arguments.tag.empty()) {
+  if (found.empty()) throw none_in(folder);
+  if (!arguments.tag.empty()) {
+    std::vector<std::string> tags;
+    tags.reserve(found.size());
+    for (const fs::path& each : found) tags.push_back(each.filename());
     throw ConfigError({.what = fmt::format("there is no checkpoint \"{}\"", arguments.tag),
                        .where = folder.string(),
                        .fix = fmt::format("choose one of: {}", fmt::join(tags, ", "))});
   }
-  if (found.empty()) throw none_in(folder);
   return found;
 }
 

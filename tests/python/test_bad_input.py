@@ -87,6 +87,24 @@ def out_of_memory():
     assert torch.equal(model.weight, other.weight)
 
 
+def find_a_batch():
+    """As scripts do that let Accelerate look for a batch that fits."""
+    from accelerate.utils import find_executable_batch_size
+    tried = []
+
+    @find_executable_batch_size(starting_batch_size=4)
+    def train(batch_size):
+        tried.append(batch_size)
+        model = Gather(4, 2)
+        model.size = 4 if batch_size < 3 else 1 << 58
+        engine = make(model=model)
+        engine.backward(engine(torch.ones(2, 4)).sum())
+        return engine.step().applied
+
+    assert train()
+    assert tried[0] == 4 and tried[-1] == 2, tried
+
+
 def different_models():
     try:
         make(model=torch.nn.Linear(4, 2 + dist.get_rank()))
@@ -99,6 +117,11 @@ def different_models():
 @pytest.mark.parametrize("check", [wrong_types, strangers, nan_loss, out_of_memory])
 def test_on_one_rank(check):
     ranks.run(1, check)
+
+
+def test_accelerate_finds_a_batch_that_fits():
+    pytest.importorskip("accelerate", reason="needs the package accelerate")
+    ranks.run(1, find_a_batch)
 
 
 def test_ranks_with_different_models_both_raise():

@@ -1,6 +1,7 @@
 #include "capstan/checkpoint/deepspeed/export.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 #include <map>
 #include <string>
@@ -16,6 +17,7 @@
 #include "capstan/checkpoint/deepspeed/exported_tensors.h"
 #include "capstan/checkpoint/file_plan.h"
 #include "capstan/checkpoint/folder.h"
+#include "capstan/io/failure.h"
 #include "capstan/json/reader.h"
 
 namespace capstan::checkpoint {
@@ -379,9 +381,11 @@ void export_deepspeed(Reader& reader, const std::filesystem::path& folder,
   const std::filesystem::path partial = folder / fmt::format(".{}.exporting", reader.index().tag);
   std::filesystem::remove_all(partial, error);
   DeepSpeedExport(reader, options).write(partial);
-  std::filesystem::rename(partial, target);
   io::DurableCalls calls;
   Disk disk = system_disk(calls);
+  if (disk.calls.rename(partial, target) != 0) {
+    throw io::io_failure({.verb = "rename to", .file = target}, errno);
+  }
   write_latest(folder, reader.index().tag, disk);
 }
 
