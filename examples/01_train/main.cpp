@@ -20,9 +20,10 @@ int main() {
   capstan::engine::Options options;
   options.optimizer = capstan::optim::Options{.hyper = {.lr = 1e-2}};  // AdamW
   options.shard.stage = 3;
+  torch::manual_seed(0);  // every run starts from the same weights
   Model model;
   capstan::Engine engine(model, options);
-  torch::manual_seed(engine.group().rank());  // every rank has data of its own
+  torch::manual_seed(1 + engine.group().rank());  // every rank has data of its own
   for (int step = 1; step <= 50; ++step) {
     const at::Tensor x = torch::randn({64, 8});
     const at::Tensor loss = torch::mse_loss(model(x), x.square().sum(1, /*keepdim=*/true));

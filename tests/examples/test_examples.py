@@ -1,4 +1,4 @@
-"""The examples run on two ranks, and their losses go down."""
+"""The examples run on two ranks, and their losses fall to less than half."""
 import os
 import re
 import subprocess
@@ -20,4 +20,4 @@ def test_example_trains(name, ranks):
     assert run.returncode == 0, run.stdout + run.stderr
     losses = [float(x) for x in re.findall(r"(?:loss|teacher) ([0-9.]+)", run.stdout)]
     assert len(losses) >= 4, run.stdout
-    assert min(losses[1:]) < losses[0], run.stdout
+    assert losses[-1] < losses[0] / 2, run.stdout

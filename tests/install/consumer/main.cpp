@@ -25,6 +25,7 @@ int train(int argc, char** argv) {
   capstan::engine::Options options;
   options.optimizer = capstan::optim::Options{.hyper = {.lr = 1e-2}};
   options.shard.stage = argc > 1 ? std::stoi(argv[1]) : 3;
+  torch::manual_seed(0);
   Model model;
   capstan::Engine engine(model, options);
   const at::Tensor x = torch::randn({16, 4});
