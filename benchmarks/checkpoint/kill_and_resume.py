@@ -7,8 +7,8 @@ Two runs, none longer than it must be. The first saves every N steps and is kill
 began. The second resumes from the newest that was reported, saves nothing, and takes the steps again that the first had
 taken since then: until its kill the first run was an uninterrupted one, so their losses must be equal to the last bit.
 The time that training stood still is compared with a copy of as many bytes at the rate of a plain copy, measured before.
-Exits with 1 where a loss differs or a save after the first stood still for longer than 1.2 times that (below 1 GB of copies,
-where a millisecond decides, it is only told). The first save also takes the host memory for the copies. A checkpoint of gpt2-xl has 22 GB; two of them are in FOLDER at a time.
+Exits with 1 where a loss differs or a save let it stand still for longer than 1.2 times that (below 1 GB of copies,
+where a millisecond decides, it is only told). A checkpoint of gpt2-xl has 22 GB; two of them are in FOLDER at a time.
 """
 
 import argparse
@@ -120,15 +120,15 @@ def resume(args, steps):
 
 
 def judge_saves(args, saves, killed, rate):
-    """Whether every save after the first kept its promise."""
+    """Whether every save kept its promise."""
     rates = [line["tokens_per_s"] for step, line in killed.items() if step > 3]
     step_seconds = args.batch * args.tokens * args.ranks / statistics.median(rates)
     print(f"-- tokens/s: median {statistics.median(rates):.0f}, lowest {min(rates):.0f}; a step takes {step_seconds:.3f} s")
     good = True
-    for number, save in enumerate(saves):
+    for save in saves:
         bound = LIMIT * save["copied"] / rate
         within = save["blocked"] <= bound
-        judged = number > 0 and save["copied"] >= LEAST_JUDGED
+        judged = save["copied"] >= LEAST_JUDGED
         verdict = "not judged:" if not judged else "within" if within else "BEYOND"
         print(f"-- {save['tag']}: {save['bytes'] / 1e9:.2f} GB in {save['seconds']:.2f} s, {save['copied'] / 1e9:.2f} GB copied; "
               f"training stood still for {save['blocked']:.3f} s; {verdict} {LIMIT} x a copy's time = {bound:.3f} s")

@@ -47,6 +47,10 @@ std::deque<Piece> cut_into_blocks(const std::vector<Piece>& pieces, std::int64_t
 
 std::int64_t size_of(const Piece& piece) { return piece.end - piece.begin; }
 
+std::int64_t block_bytes(std::int64_t copy_bytes) {
+  return std::clamp(copy_bytes / 4, std::int64_t{4096}, kWriteBytes) / 4096 * 4096;
+}
+
 // What counts against the limit on copies.
 std::int64_t limited_bytes(const Piece& piece) { return piece.on_device ? 0 : size_of(piece); }
 
@@ -76,9 +80,17 @@ std::shared_ptr<void> plain_memory(std::int64_t bytes) {
   return std::make_shared_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
 }
 
+std::vector<std::int64_t> device_copy_sizes(const std::vector<Piece>& pieces,
+                                            std::int64_t copy_bytes) {
+  std::vector<std::int64_t> sizes;
+  for (const Piece& block : cut_into_blocks(pieces, block_bytes(copy_bytes))) {
+    if (block.on_device) sizes.push_back(size_of(block));
+  }
+  return sizes;
+}
+
 BackgroundSave::BackgroundSave(BackgroundJob job) : job_(std::move(job)) {
-  const std::int64_t block = std::clamp(job_.copy_bytes / 4, std::int64_t{4096}, kWriteBytes);
-  live_ = cut_into_blocks(std::exchange(job_.pieces, {}), block / 4096 * 4096);
+  live_ = cut_into_blocks(std::exchange(job_.pieces, {}), block_bytes(job_.copy_bytes));
   if (!live_.empty() && live_.back().on_device) {
     copier_ = std::thread([this] { copy_from_device(); });
   }

@@ -26,6 +26,10 @@ namespace capstan::checkpoint {
 using TakeMemory = std::function<std::shared_ptr<void>(std::int64_t bytes)>;
 std::shared_ptr<void> plain_memory(std::int64_t bytes);
 
+// What a save will take for the pieces of a device, all of it at a time.
+std::vector<std::int64_t> device_copy_sizes(const std::vector<Piece>& pieces,
+                                            std::int64_t copy_bytes);
+
 struct BackgroundJob {
   SaveRequest request;
   FilePlan plan;

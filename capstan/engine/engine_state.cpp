@@ -194,6 +194,8 @@ StepReport EngineState::step(std::optional<bool> boundary) {
   if (!takes_step) return {};
   StepReport report = guarded(Phase::step, [this] { return take_step(); });
   if (sharded->before_backward) early_step_ended();
+  // Now all states are there, and training has begun.
+  if (options.checkpoint.asynchronous && snapshot_memory_ == nullptr) take_memory_ahead();
   log_->phase_ended(Phase::step, sharded->ledger());
   log_->step_ended(progress, report.lr, sharded->ledger(), group_->counters());
   return report;

@@ -11,6 +11,7 @@
 
 #include "capstan/checkpoint/background_save.h"
 #include "capstan/checkpoint/folder_lock.h"
+#include "capstan/checkpoint/memory_ahead.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/checkpoint_types.h"
 #include "capstan/engine/early_choice.h"
@@ -105,6 +106,8 @@ class EngineState {
                 const std::vector<checkpoint::Piece>& pieces);
   void save_in_background(checkpoint::SaveRequest request, checkpoint::FilePlan plan,
                           std::vector<checkpoint::Piece> pieces);
+  checkpoint::TakeMemory snapshot_memory();
+  void take_memory_ahead();
   void look_after_save();
   void tell_saved();
   void end_save() noexcept;
@@ -157,7 +160,8 @@ class EngineState {
   };
   store::Ledger snapshot_ledger_;
   std::unique_ptr<store::Pool> snapshot_memory_;  // kept from save to save
-  std::unique_ptr<Saving> saving_;                // last: reads what stands above
+  std::unique_ptr<checkpoint::MemoryAhead> memory_ahead_;
+  std::unique_ptr<Saving> saving_;  // last: reads what stands above
 };
 
 }  // namespace capstan::engine

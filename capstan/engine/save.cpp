@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/Context.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -31,7 +32,8 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void split_pieces(std::vector<checkpoint::Piece>& all, std::vector<checkpoint::Piece> more) {
+template <typename Item>
+void append(std::vector<Item>& all, std::vector<Item> more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
@@ -90,7 +92,7 @@ void EngineState::add_weights(SaveContents& contents, const SaveOptions& how,
   }
   std::vector<HeldElems> held = weights_to_write(*sharded);
   std::erase_if(held, [&](const HeldElems& each) { return !wanted(each.param); });
-  split_pieces(contents.pieces, pieces_of(model.name, held, names));
+  append(contents.pieces, pieces_of(model.name, held, names));
   for (const NamedTensor& buffer : extras_.buffers) {
     const NamedTensor stored{names.buffer_name(buffer.name), buffer.tensor};
     if (stored.name.empty()) continue;
@@ -112,7 +114,7 @@ void EngineState::add_optimizer(SaveContents& contents, const SaveOptions& how,
       if (trainable && names.stored(p)) spec.tensors.push_back(names.spec(p, element));
     }
     contents.columns.push_back(std::move(spec));
-    split_pieces(contents.pieces, pieces_of(column, held, names));
+    append(contents.pieces, pieces_of(column, held, names));
   };
   if (options.precision.master != options.precision.params) {
     add(checkpoint::kMasterColumn, element_of(shard::torch_dtype(options.precision.master)),
@@ -287,15 +289,39 @@ Saved EngineState::save(const std::filesystem::path& folder, const SaveOptions& 
   return saved;
 }
 
-void EngineState::save_in_background(checkpoint::SaveRequest request, checkpoint::FilePlan plan,
-                                     std::vector<checkpoint::Piece> pieces) {
-  const std::string partial =
-      text_from(*group_, device(), checkpoint::partial_path(request).string(), 0);
+checkpoint::TakeMemory EngineState::snapshot_memory() {
   if (snapshot_memory_ == nullptr) {
     snapshot_memory_ = store::Pool::of_host(
         snapshot_ledger_, "give checkpoints less memory to copy to, or save without asynchronous",
         /*pinned=*/!device().is_cpu());
   }
+  return [pool = snapshot_memory_.get(),
+          device = device()](std::int64_t bytes) -> std::shared_ptr<void> {
+    const c10::OptionalDeviceGuard on_our_device(device);  // memory is page-locked for it
+    auto held = std::make_shared<c10::DataPtr>(pool->take(bytes, store::MemoryKind::optimizer));
+    return {held, held->get()};
+  };
+}
+
+void EngineState::take_memory_ahead() {
+  const StoredNames names(sharded->plan(), extras_);
+  std::vector<HeldElems> held = weights_to_write(*sharded);
+  if (options.precision.master != options.precision.params) {
+    append(held, masters_to_write(*sharded));
+  }
+  for (const StateColumn& column : updater_->state_columns(*sharded)) {
+    append(held, states_to_write(*sharded, column));
+  }
+  memory_ahead_ = std::make_unique<checkpoint::MemoryAhead>(
+      checkpoint::device_copy_sizes(pieces_of("", held, names), options.checkpoint.snapshot_bytes),
+      snapshot_memory());
+}
+
+void EngineState::save_in_background(checkpoint::SaveRequest request, checkpoint::FilePlan plan,
+                                     std::vector<checkpoint::Piece> pieces) {
+  const std::string partial =
+      text_from(*group_, device(), checkpoint::partial_path(request).string(), 0);
+  memory_ahead_.reset();
   saving_->save = std::make_unique<checkpoint::BackgroundSave>(
       checkpoint::BackgroundJob{.request = std::move(request),
                                 .plan = std::move(plan),
@@ -305,11 +331,7 @@ void EngineState::save_in_background(checkpoint::SaveRequest request, checkpoint
                                 .ranks = group_->size(),
                                 .buffers = buffer_options(),
                                 .copy_bytes = options.checkpoint.snapshot_bytes,
-                                .take_memory = [this](std::int64_t bytes) -> std::shared_ptr<void> {
-                                  auto held = std::make_shared<c10::DataPtr>(
-                                      snapshot_memory_->take(bytes, store::MemoryKind::optimizer));
-                                  return {held, held->get()};
-                                }});
+                                .take_memory = snapshot_memory()});
 }
 
 void EngineState::before_change() {

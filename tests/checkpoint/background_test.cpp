@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
+#include <new>
+#include <set>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/memory_ahead.h"
 #include "capstan/checkpoint/reader.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
 
@@ -84,6 +88,59 @@ TEST(BackgroundSave, CopiesAllOfADeviceAside) {
   save.wait();
   EXPECT_EQ(save.stats().copied_bytes, bytes);
   EXPECT_TRUE(holds_version(folder / "step1", 1));
+}
+
+// What stands ready before a save is what the save takes: none of it is new.
+TEST(BackgroundSave, FindsTheMemoryThatWasTakenAhead) {
+  const test::TempFolder folder;
+  std::atomic<int> version = 1;
+  std::vector<Piece> pieces = live_pieces(version, 0, 1);
+  for (Piece& piece : pieces) piece.on_device = true;
+  BackgroundJob job = job_of(folder.path(), std::move(pieces), 0, 1);
+  std::mutex mutex;
+  std::multiset<std::int64_t> idle;
+  int fresh = 0;
+  job.take_memory = [&](std::int64_t bytes) -> std::shared_ptr<void> {
+    const std::lock_guard lock(mutex);
+    const auto found = idle.find(bytes);
+    found == idle.end() ? void(++fresh) : void(idle.erase(found));
+    return {new std::byte[static_cast<std::size_t>(bytes)], [&, bytes](void* memory) {
+              delete[] static_cast<std::byte*>(memory);
+              const std::lock_guard lock(mutex);
+              idle.insert(bytes);
+            }};
+  };
+  const std::vector<std::int64_t> sizes = device_copy_sizes(job.pieces, job.copy_bytes);
+  EXPECT_FALSE(sizes.empty());
+  MemoryAhead(sizes, job.take_memory).wait();
+  EXPECT_EQ(fresh, std::ssize(sizes));
+  EXPECT_EQ(idle, std::multiset<std::int64_t>(sizes.begin(), sizes.end()));
+  BackgroundSave save(std::move(job));
+  save.release_memory();
+  save.wait();
+  EXPECT_EQ(fresh, std::ssize(sizes));
+}
+
+TEST(MemoryAhead, GivesBackWhatItHasWhenItMustEndOrNoMoreIsThere) {
+  std::atomic<int> held = 0;
+  std::atomic<int> taken = 0;
+  int last = 5;
+  const auto take = [&](std::int64_t) -> std::shared_ptr<void> {
+    if (taken == last) throw std::bad_alloc();
+    ++taken;
+    ++held;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return {&held, [&](void*) { --held; }};
+  };
+  MemoryAhead(std::vector<std::int64_t>(10, 1), take).wait();
+  EXPECT_EQ(taken, 5);
+  EXPECT_EQ(held, 0);
+  last = 1'000'000;
+  {
+    const MemoryAhead not_wanted_any_more(std::vector<std::int64_t>(1'000'000, 1), take);
+  }
+  EXPECT_LT(taken, 1'000'000);
+  EXPECT_EQ(held, 0);
 }
 
 // Plain host memory, enough of it that several threads copy it aside.

@@ -48,7 +48,6 @@ engine::Saved save(Engine& engine, const models::GptOptions& model, const data::
     files.push_back({"tokenizer.json", checkpoint::read_text_file(where.tokenizer)});
   }
   return engine.save_checkpoint(where.folder, {.data = json::write(data, {.indent = 0}),
-                                               .asynchronous = where.in_background,
                                                .keep_last = where.keep_last,
                                                .extra_files = std::move(files)});
 }

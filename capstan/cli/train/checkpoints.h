@@ -22,7 +22,6 @@ std::string hugging_face_config(const models::GptOptions& options, std::int64_t 
 struct SaveWhere {
   std::string folder;
   int keep_last = 0;
-  bool in_background = false;
   std::string tokenizer;         // goes with the weights; empty: bytes
   std::int64_t end_of_text = 0;  // its token
 };

@@ -30,6 +30,8 @@ config::Resolved training_config(const Arguments& arguments, int world_size) {
   config::Resolved resolved = config::resolve(document, context);
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;
+  const CheckpointArguments& checkpoint = arguments.checkpoint;
+  resolved.engine.checkpoint.asynchronous = !checkpoint.save.empty() && !checkpoint.wait_for_saves;
   return resolved;
 }
 

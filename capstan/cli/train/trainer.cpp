@@ -89,7 +89,6 @@ void Trainer::save_run() {
   save(engine_, model_->options(), sampler_,
        {.folder = where.save,
         .keep_last = where.keep_last,
-        .in_background = !where.wait_for_saves,
         .tokenizer = arguments_.data.tokenizer,
         .end_of_text = end.value_or(0)});
   step_began_ = Clock::now();
