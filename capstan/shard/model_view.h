@@ -1,6 +1,8 @@
 // What sharding needs to know about a model, whatever kind of modules it is made of.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +38,18 @@ struct ModelView {
     return params.empty() ? c10::Device(c10::kCPU) : params.front().device();
   }
   bool is_early(std::size_t param) const { return !early.empty() && early[param] != nullptr; }
+  // Whether all its elements are the same one in memory, as of weights that are loaded later.
+  bool is_constant(std::size_t param) const {
+    const at::Tensor& values = params[param];
+    const auto moves = [](std::int64_t stride) { return stride != 0; };
+    return values.numel() > 1 && std::ranges::none_of(values.strides(), moves);
+  }
+  // A number that tells which of them are.
+  std::int64_t constants() const {
+    std::uint64_t number = 0;
+    for (std::size_t i = 0; i < params.size(); ++i) number = number * 31 + (is_constant(i) ? 1 : 0);
+    return static_cast<std::int64_t>(number);
+  }
 };
 
 }  // namespace capstan::shard

@@ -1,6 +1,7 @@
 #include "capstan/shard/sharded_model.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -140,8 +141,11 @@ at::Tensor ShardedModel::whole_param(const ModelView& model, int index) {
     if (param.device() != pool_.device()) param.set_data(param.detach().to(pool_.device()));
     return param;
   }
-  if (!param.is_contiguous()) param.set_data(param.detach().contiguous());
-  if (param.numel() > 0) group_.broadcast(param.detach().view(-1), 0, "initial values").wait();
+  const bool constant = constants_agree_ && model.is_constant(i);
+  if (!constant && !param.is_contiguous()) param.set_data(param.detach().contiguous());
+  const at::Tensor values = param.detach().view(-1);
+  if (param.numel() == 0) return param;
+  group_.broadcast(constant ? values.narrow(0, 0, 1) : values, 0, "initial values").wait();
   return param;
 }
 
@@ -173,6 +177,9 @@ Unit ShardedModel::adopt_unit(const ModelView& model, int index) {
 // more than its end and one unit.
 void ShardedModel::adopt(const ModelView& model) {
   states_.resize(plan_.units.size());
+  const std::vector<std::int64_t> constants = from_all_ranks(model.constants(), "constants");
+  constants_agree_ =
+      std::ranges::adjacent_find(constants, std::not_equal_to<>()) == constants.end();
   for (int i = static_cast<int>(plan_.units.size()) - 1; i >= 0; --i) {
     units_.push_back(adopt_unit(model, i));
   }

@@ -119,8 +119,7 @@ class ShardedModel {
   // is not sharded.
   at::Tensor owned_gradient(int unit);
   // For units whose states are on the host: memory for new values of some owned elements, in the
-  // unit's dtype; and their way to `states().params` from element `begin` on, beside the next
-  // computation of the host.
+  // unit's dtype; and their way to `states().params` from `begin` on, beside the host's next work.
   bool sends_values(int unit) const {
     return on_host_[static_cast<std::size_t>(unit)] &&
            !units_[static_cast<std::size_t>(unit)].shard_on_host();
@@ -184,6 +183,7 @@ class ShardedModel {
   std::vector<bool> on_host_;         // by unit: its optimizer state
   std::vector<bool> params_on_host_;  // by unit: its shard
   std::unique_ptr<HostGrads> host_grads_;
+  bool constants_agree_ = false;  // whether the ranks' parameters of one value are the same ones
   std::vector<Unit> units_;
   std::vector<UnitStates> states_;  // by unit; empty for frozen ones
   std::vector<int> step_order_;

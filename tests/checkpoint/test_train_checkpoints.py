@@ -55,6 +55,20 @@ def test_a_resumed_run_with_dropout_goes_on_bit_for_bit(text, tmp_path, more):
     assert list(resumed) == [4, 5, 6] and all(resumed[step] == whole[step] for step in resumed)
 
 
+def test_a_resumed_run_neither_draws_nor_sends_weights_that_it_loads(text, tmp_path):
+    words = ["train", "-n", 2, "--config", config(comms_logger={"enabled": True}), "--data", text, *TINY]
+
+    def sent(*more):  # what the ranks tell each other before the first step
+        output = run(*words, *more)
+        line = next(line for line in output.splitlines() if line.startswith("  broadcast"))
+        size, unit = line.split()[3:5]
+        return float(size) * {"B": 1, "KiB": 1024, "MiB": 1 << 20}[unit]
+
+    whole = sent("--max-steps", 1, "--save", tmp_path / "saved", "--resume", tmp_path / "saved")
+    resumed = sent("--max-steps", 2, "--resume", tmp_path / "saved")
+    assert whole > 4 * 120_000 and resumed < whole / 20  # norms and biases stay
+
+
 def test_other_ranks_and_stages_go_on_with_the_very_next_samples(text, tmp_path):
     run("train", "-n", 2, "--config", config(3), "--data", text, *TINY, "--max-steps", 4, "--save", tmp_path / "saved",
         "--save-every", 2, "--metrics", tmp_path / "two.jsonl")

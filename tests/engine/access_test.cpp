@@ -1,4 +1,5 @@
 // Whole tensors by name, and what happens to those who touch a sharded parameter.
+#include <chrono>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -108,6 +109,33 @@ TEST(Sharded, RanksWithDifferentModelsAreRefused) {
     FAIL() << "different models were accepted";
   } catch (const CommError& error) {
     EXPECT_NE(error.info().what.find("different models"), std::string::npos) << error.what();
+  }
+}
+
+// Weights that are loaded later hold one element; where only some ranks made them so, the values
+// of rank 0 count as ever.
+TEST(Access, ParametersOfOneElementInMemoryAreSentAsOne) {
+  for (const bool on_all : {true, false}) {
+    run_ranks(2, [on_all](comm::Group& group) {
+      SmallModel model(kWidth, kBlocks, kClasses);
+      fill(*model, 5);
+      at::Tensor weight = model->blocks[1]->up->weight;
+      const at::Tensor filled = weight.detach().clone();
+      const at::Tensor constant = at::full({}, 0.5F + static_cast<float>(group.rank()));
+      if (on_all || group.rank() == 1) weight.set_data(constant.expand(weight.sizes()));
+      std::int64_t sent = 0;
+      group.observe([&](const comm::OpFacts& facts, std::chrono::nanoseconds) {
+        if (facts.kind == comm::OpKind::broadcast) sent += facts.elems;
+      });
+      std::int64_t elems = 0;
+      for (const at::Tensor& param : model->parameters()) elems += param.numel();
+      Engine engine(model, fp32_options(3), {.group = &group});
+      group.observe({});
+      EXPECT_EQ(sent, on_all ? elems - filled.numel() + 1 : elems);
+      const at::Tensor expected = on_all ? at::full_like(filled, 0.5F) : filled;
+      EXPECT_TRUE(engine.parameter("block1.up.weight").equal(expected));
+      EXPECT_TRUE(engine.master("block1.up.weight").equal(expected));
+    });
   }
 }
 

@@ -1,6 +1,10 @@
 #include "capstan/cli/train/checkpoints.h"
 
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/checkpoint/file_bytes.h"
+#include "capstan/checkpoint/folder.h"
+#include "capstan/engine/together.h"
 #include "capstan/json/reader.h"
 #include "capstan/json/writer.h"
 #include "capstan/models/gpt_weights.h"
@@ -38,6 +42,16 @@ std::string hugging_face_config(const models::GptOptions& options, std::int64_t 
   return json::write(config) + "\n";
 }
 
+bool can_resume(comm::Group& group, c10::Device device, const std::string& folder) {
+  if (folder.empty()) return false;
+  bool found = true;  // rank 0 looks for all, as it does when the engine loads
+  engine::together(group, device, [&] {
+    if (group.rank() != 0) return;
+    found = checkpoint::newest_complete(folder) || checkpoint::find_deepspeed(folder, "");
+  });
+  return engine::on_all(group, device, found);
+}
+
 engine::Saved save(Engine& engine, const models::GptOptions& model, const data::Sampler& sampler,
                    const SaveWhere& where) {
   json::Value data{json::Object{}};
@@ -52,10 +66,15 @@ engine::Saved save(Engine& engine, const models::GptOptions& model, const data::
                                                .extra_files = std::move(files)});
 }
 
-std::optional<std::string> resume(Engine& engine, data::Sampler& sampler,
-                                  const std::string& folder) {
+std::optional<std::string> resume(Engine& engine, const models::GptOptions& model,
+                                  data::Sampler& sampler, const std::string& folder) {
   const auto loaded = engine.load_checkpoint(folder);
-  if (!loaded) return std::nullopt;
+  if (!loaded) {
+    if (!model.weights_loaded_later) return std::nullopt;
+    throw IoError({.what = "the checkpoint that was here a moment ago is gone",
+                   .where = "--resume " + folder,
+                   .fix = "let nobody remove checkpoints while a run starts from them"});
+  }
   const json::Value data = json::read(loaded->data, "the checkpoint's data position");
   if (const json::Value* const position = data.find("position")) {
     if (position->integer() != nullptr) sampler.seek(*position->integer());

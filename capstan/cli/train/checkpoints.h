@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Device.h>
+
+#include "capstan/comm/group.h"
 #include "capstan/data/sampler.h"
 #include "capstan/engine/engine.h"
 #include "capstan/models/gpt.h"
@@ -26,11 +29,14 @@ struct SaveWhere {
   std::int64_t end_of_text = 0;  // its token
 };
 
-// Collective, both.
+// Collective, all three.
+// Whether resume() has something to load, equal on all ranks.
+bool can_resume(comm::Group& group, c10::Device device, const std::string& folder);
 engine::Saved save(Engine& engine, const models::GptOptions& model, const data::Sampler& sampler,
                    const SaveWhere& where);
-// The tag that was loaded; nothing where there is no checkpoint.
-std::optional<std::string> resume(Engine& engine, data::Sampler& sampler,
-                                  const std::string& folder);
+// The tag that was loaded; nothing where there is no checkpoint, which is an IoError where the
+// model's weights were to come from it.
+std::optional<std::string> resume(Engine& engine, const models::GptOptions& model,
+                                  data::Sampler& sampler, const std::string& folder);
 
 }  // namespace capstan::cli::train

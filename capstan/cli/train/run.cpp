@@ -61,7 +61,9 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
   const std::int64_t tokens = arguments.data.tokens > 0 ? arguments.data.tokens : named.context;
   Corpus corpus = load_corpus(arguments.data, tokens);
   say(first, "data: " + corpus.description);
-  models::Gpt model(complete_model(arguments, resolved, corpus.vocab));
+  models::GptOptions options = complete_model(arguments, resolved, corpus.vocab);
+  options.weights_loaded_later = can_resume(world.group(), device, arguments.checkpoint.resume);
+  models::Gpt model(options);
   say(first,
       fmt::format("model: {}, {} parameters; {} ranks on {}", arguments.model.name,
                   models::parameter_count(model->options()), world.group().size(), device.str()));

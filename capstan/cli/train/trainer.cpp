@@ -77,7 +77,7 @@ void Trainer::run() {
 void Trainer::resume_run() {
   if (arguments_.checkpoint.resume.empty()) return;
   const std::string& folder = arguments_.checkpoint.resume;
-  const auto tag = resume(engine_, sampler_, folder);
+  const auto tag = resume(engine_, model_->options(), sampler_, folder);
   if (!tag && view_) view_->note(fmt::format("no checkpoint in {}: beginning anew", folder));
 }
 
