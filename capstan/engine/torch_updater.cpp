@@ -69,7 +69,20 @@ PieceUpdater::PieceUpdater(const StepFactory& factory, shard::ShardedModel& mode
   step_ = factory(given);
 }
 
+// A unit that was released and is whole again has other memory; the optimizer keeps its tensors.
+void PieceUpdater::follow_masters(shard::ShardedModel& model) {
+  model.take_back();
+  for (const Piece& piece : pieces_) {
+    const at::Tensor& master = model.states(piece.unit).master;
+    if (piece.values.is_alias_of(master)) continue;
+    const layout::ElemRange range = piece.piece.in_shard;
+    const at::Tensor values = master.narrow(0, range.begin, range.size()).detach();
+    piece.values.set_data(values.view(piece.values.sizes()));
+  }
+}
+
 void PieceUpdater::update(shard::ShardedModel& model, const UpdateScalars& scalars) {
+  follow_masters(model);
   int gathered = -1;
   at::Tensor grads;
   for (Piece& piece : pieces_) {

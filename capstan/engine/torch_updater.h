@@ -64,6 +64,8 @@ class PieceUpdater final : public Updater {
     layout::SlotPiece piece;  // in_shard counts from the first owned element
     at::Tensor values;
   };
+  void follow_masters(shard::ShardedModel& model);
+
   std::vector<Piece> pieces_;
   StepFunction step_;
   std::optional<StateAccess> access_;

@@ -71,7 +71,9 @@ void bind_use(py::class_<PyEngine>& type) {
            [](PyEngine& self, int param) { return self.unit_of(param).keeps_whole(); })
       .def("pin", &PyEngine::pin, released)
       .def("unpin", &PyEngine::unpin, released)
-      .def("end_pass", [](PyEngine& self) { self.sharded().end_pass(); }, released);
+      .def(
+          "end_pass", [](PyEngine& self) { self.sharded().end_pass(); }, released)
+      .def("give_back", [](PyEngine& self) { self.sharded().give_back(); }, released);
 }
 
 void bind_step(py::class_<PyEngine>& type) {

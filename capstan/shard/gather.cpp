@@ -49,7 +49,7 @@ void Gatherer::release(int unit) {
   if (at(unit).state() == UnitState::sharded) return;
   finish(unit);  // the memory must not go while the collective writes it
   used(unit);
-  at(unit).release(slot(unit).lent);
+  at(unit).release(slot(unit).lent || at(unit).keeps_whole());
   slot(unit).lent = false;
   live_bytes_ -= bytes_[static_cast<std::size_t>(unit)];
 }
@@ -61,7 +61,6 @@ void Gatherer::used(int unit) {
 }
 
 void Gatherer::pin(int unit) {
-  if (at(unit).keeps_whole()) return;
   ++slot(unit).pins;
   if (at(unit).state() == UnitState::sharded) {
     make_room(bytes_[static_cast<std::size_t>(unit)]);
@@ -77,7 +76,7 @@ void Gatherer::lend(int unit) {
 }
 
 void Gatherer::unpin(int unit) {
-  if (at(unit).keeps_whole() || --slot(unit).pins > 0) return;
+  if (--slot(unit).pins > 0 || at(unit).keeps_whole()) return;
   const auto distance = trace_.distance(unit, bytes_);
   // What was lent goes at once: an update must not reach the views that somebody kept.
   const bool soon = !slot(unit).lent && distance.has_value() &&
@@ -86,6 +85,7 @@ void Gatherer::unpin(int unit) {
 }
 
 void Gatherer::need(std::span<const int> units) {
+  take_back();
   // All started before the first wait: they travel together.
   for (const int unit : units) {
     if (at(unit).keeps_whole()) continue;
@@ -104,7 +104,9 @@ void Gatherer::need(std::span<const int> units) {
 }
 
 void Gatherer::done(std::span<const int> units) {
-  for (const int unit : units) unpin(unit);
+  for (const int unit : units) {
+    if (!at(unit).keeps_whole()) unpin(unit);
+  }
 }
 
 void Gatherer::prefetch() {
@@ -143,6 +145,27 @@ void Gatherer::end_pass() {
     if (!at(unit).keeps_whole() && slot(unit).pins == 0) release(unit);
   }
   trace_.end_pass();
+}
+
+void Gatherer::give_back() {
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    if (slot(unit).pins == 0) release(unit);
+  }
+  gave_back_ = true;
+}
+
+void Gatherer::take_back() {
+  if (!gave_back_) return;
+  gave_back_ = false;
+  const auto each = [this](auto&& act) {
+    for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+      if (at(unit).keeps_whole()) act(unit);
+    }
+  };
+  each([this](int unit) {
+    if (at(unit).state() == UnitState::sharded) start(unit);
+  });
+  each([this](int unit) { finish(unit); });
 }
 
 }  // namespace capstan::shard

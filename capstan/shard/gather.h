@@ -41,6 +41,10 @@ class Gatherer {
   void lend(int unit);
   // Releases everything that is not pinned and closes the recorded pass.
   void end_pass();
+  // Releases also units that stay whole between uses; views that somebody kept of them live on.
+  // take_back(), which need() begins with, makes them whole again.
+  void give_back();
+  void take_back();
 
   // Called before a unit's shard is read.
   std::function<void(int unit)> before_gather = [](int) {};
@@ -78,6 +82,7 @@ class Gatherer {
   std::vector<std::int64_t> bytes_;  // of each unit when whole; 0 for those that stay whole
   std::int64_t live_bytes_ = 0;
   std::int64_t unused_bytes_ = 0;  // prefetched and not yet used
+  bool gave_back_ = false;
 };
 
 }  // namespace capstan::shard

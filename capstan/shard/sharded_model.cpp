@@ -212,6 +212,7 @@ void ShardedModel::end_use(int boundary) {
 void ShardedModel::begin_backward(bool sync) {
   settle_late();  // the gradients' homes are read until then
   if (late_traffic_ != nullptr) late_traffic_->drop_ended_sends();
+  take_back();
   if (sync && before_backward) before_backward();
   reducer_->begin_backward(sync);
 }
@@ -283,6 +284,15 @@ void ShardedModel::end_backward() {
 void ShardedModel::end_pass() {
   gatherer_->end_pass();
   if (reader_ != nullptr) reader_->forget();  // an update may follow
+}
+
+void ShardedModel::give_back() {
+  if (settings_.policy.params != Gather::per_use) return;
+  settle_updates();
+  if (traffic_ != nullptr) traffic_->finish_sends();
+  end_pass();
+  gatherer_->give_back();
+  pool_.trim();
 }
 
 void ShardedModel::finish_gradients() {

@@ -101,6 +101,11 @@ class ShardedModel {
 
   // Ends what the recorded order of use calls one pass, where no backward does: in evaluation.
   void end_pass();
+  // Collective: releases every unit that nobody holds, also those that stay whole between uses;
+  // the next use or backward makes these whole again, with take_back().
+  // Nothing where parameters are whole by policy.
+  void give_back();
+  void take_back() { gatherer_->take_back(); }
 
   // Collective: reduces what is left, so that gradient_shard() is our shard of the sum.
   // Throws ConfigError naming unused parameters where the settings forbid them.

@@ -13,6 +13,7 @@ namespace capstan::shard {
 Unit::Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params,
            std::vector<at::Tensor> params, store::Pool& pool, UnitRole role)
     : spec_(&spec),
+      all_params_(all_params),
       pool_(&pool),
       role_(role),
       storage_(spec.layout, slot_sizes(spec, all_params),
@@ -21,41 +22,45 @@ Unit::Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params,
   assert(params_.size() == spec.params.size());
   storage_.attach(pool.take(storage_.bytes(), store::MemoryKind::parameters));
   storage_.zero_padding();
-  const at::TensorOptions options = storage_.flat().options();
   for (std::size_t i = 0; i < params_.size(); ++i) {
     const at::Tensor& slot = storage_.slot(static_cast<int>(i));
     slot.copy_(params_[i].detach());
     params_[i].set_data(slot);
-    if (!role.keep_whole) {
-      const ParamSpec& param = all_params[static_cast<std::size_t>(spec.params[i])];
-      placeholders_.push_back(make_placeholder(param.name, options));
-    }
   }
-  make_shard();
+  shard_ = own_part().detach();  // a view would hold on to the flat buffer by its history
+  if (!role.keep_whole) part_shard();
 }
 
-void Unit::make_shard() {
-  const layout::ElemRange mine = spec_->layout.shard(role_.rank);
-  if (role_.keep_whole || gather_is_free()) {
-    // In a world of one, release() hands the memory over to the shard.
-    shard_ = storage_.range(mine);
+void Unit::make_placeholders() {
+  for (const int index : spec_->params) {
+    const ParamSpec& param = all_params_[static_cast<std::size_t>(index)];
+    placeholders_.push_back(make_placeholder(param.name, storage_.flat().options()));
+  }
+}
+
+// The shard leaves the flat buffer for memory of its own.
+void Unit::part_shard() {
+  if (gather_is_free()) {
+    // It takes the buffer's, which from then on only looks at it.
+    shard_.set_data(tensor_over(storage_.detach(), shard_.numel(), shard_.options()));
+    storage_.attach(c10::DataPtr(shard_.mutable_data_ptr(), shard_.device()));
     return;
   }
-  const at::Tensor part = storage_.range(mine);
-  const auto bytes = static_cast<std::int64_t>(part.nbytes());
   store::Pool& home = shard_on_host() ? *role_.shard_home : *pool_;
-  shard_ = tensor_over(home.take(bytes, store::MemoryKind::parameters), part.numel(),
-                       part.options().device(home.device()));
-  shard_.copy_(part);
+  const auto bytes = static_cast<std::int64_t>(shard_.nbytes());
+  const at::Tensor own = tensor_over(home.take(bytes, store::MemoryKind::parameters),
+                                     shard_.numel(), shard_.options().device(home.device()));
+  own.copy_(shard_);
+  shard_.set_data(own);
 }
 
 void Unit::start_gather() {
   assert(state_ == UnitState::sharded);
-  if (gather_is_free()) {
-    // The shard keeps the memory; the flat buffer only looks at it.
+  if (gather_is_free() && !role_.keep_whole) {
     storage_.attach(c10::DataPtr(shard_.mutable_data_ptr(), shard_.device()));
   } else {
     storage_.attach(pool_->take(storage_.bytes(), store::MemoryKind::parameters));
+    if (gather_is_free()) storage_.flat().copy_(shard_);
   }
   state_ = UnitState::gathering;
 }
@@ -65,22 +70,22 @@ void Unit::show() {
   for (std::size_t i = 0; i < params_.size(); ++i) {
     params_[i].set_data(storage_.slot(static_cast<int>(i)));
   }
+  if (role_.keep_whole) shard_.set_data(own_part().detach());
   state_ = UnitState::whole;
 }
 
 void Unit::release(bool lent) {
-  assert(state_ != UnitState::sharded && !role_.keep_whole);
+  assert(state_ != UnitState::sharded);
+  if (placeholders_.empty()) make_placeholders();
   if (state_ == UnitState::whole) {
+    if (role_.keep_whole) part_shard();
     for (std::size_t i = 0; i < params_.size(); ++i) params_[i].set_data(placeholders_[i]);
   }
   state_ = UnitState::sharded;
   if (lent && storage_.viewed_elsewhere()) {
     leave_to_views();
-    return;
-  }
-  c10::DataPtr memory = storage_.detach();
-  if (gather_is_free() && shard_.is_alias_of(storage_.flat())) {
-    shard_ = tensor_over(std::move(memory), shard_.numel(), shard_.options());
+  } else {
+    storage_.detach();
   }
 }
 

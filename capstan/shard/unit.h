@@ -13,6 +13,7 @@
 namespace capstan::shard {
 
 //   sharded --start_gather--> gathering --show--> whole --release--> sharded
+// A unit that stays whole between its uses is released only where somebody asks for its memory.
 enum class UnitState {
   sharded,    // only shard(); the model's parameters are placeholders of shape [0]
   gathering,  // memory is attached to flat() and being filled; still placeholders
@@ -21,7 +22,7 @@ enum class UnitState {
 
 struct UnitRole {
   int rank = 0;
-  bool keep_whole = false;  // never released; shard() is then a part of flat()
+  bool keep_whole = false;  // between its uses too; shard() is a part of flat() while it is whole
   // Where the shard lives, if that is not the device: host memory. Never with keep_whole.
   store::Pool* shard_home = nullptr;
 };
@@ -44,7 +45,8 @@ class Unit {
   bool gather_is_free() const { return spec_->layout.world_size() == 1 && !shard_on_host(); }
   bool shard_on_host() const { return role_.shard_home != nullptr; }
 
-  const at::Tensor& shard() const { return shard_; }  // 1-D, shard_elems
+  // 1-D, shard_elems. One object, whatever memory it has.
+  const at::Tensor& shard() const { return shard_; }
   at::Tensor own_part() const {
     return storage_.range(spec_->layout.shard(role_.rank));
   }  // of flat()
@@ -62,10 +64,12 @@ class Unit {
   void bump_versions();
 
  private:
-  void make_shard();
+  void make_placeholders();
+  void part_shard();
   void leave_to_views();
 
-  const UnitSpec* spec_;  // in the plan, which outlives the unit
+  const UnitSpec* spec_;  // in the plan, which outlives the unit, like the next
+  std::span<const ParamSpec> all_params_;
   store::Pool* pool_;
   UnitRole role_;
   UnitState state_ = UnitState::whole;

@@ -100,6 +100,30 @@ TEST(Memory, AHigherStageNeverUsesMore) {
   }
 }
 
+TEST(Memory, OfParametersIsTheShardsWhenTheyAreGivenBackAndAllAgainAfterTheNextUse) {
+  for (const int world : {1, 2, 3}) {
+    engine::Options options = options_for(3, DType::bf16);
+    options.shard.persistence_threshold_elems = kWidth * kWidth;  // all of a block
+    run_ranks(world, [&](comm::Group& group) {
+      SmallModel model(kWidth, kEqualBlocks, kClasses);
+      Engine engine(model, options, {.group = &group});
+      std::int64_t shards = 0;
+      for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+        shards += unit.layout.shard_elems() * size_bytes(unit.dtype);
+      }
+      const store::MemoryUse before = engine.ledger().now();
+      for (std::uint64_t step = 0; step < 2; ++step) {
+        engine.sharded().give_back();
+        EXPECT_EQ(engine.ledger().now()[MemoryKind::parameters], shards);
+        EXPECT_EQ(engine.sharded().idle_bytes(), 0);
+        engine.backward(loss_of(model, make_batch(4, kWidth, kClasses, step), at::kBFloat16));
+        engine.step();
+        EXPECT_EQ(engine.ledger().now(), before);
+      }
+    });
+  }
+}
+
 TEST(Hooks, AreGoneWithTheEngine) {
   run_ranks(2, [](comm::Group& group) {
     SmallModel model(kWidth, kBlocks, kClasses);

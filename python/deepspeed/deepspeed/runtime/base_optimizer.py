@@ -240,7 +240,7 @@ class ZeROOptimizer(DeepSpeedOptimizer):
                 for group in self.bit16_groups]
 
     def empty_partition_cache(self):
-        self._engine.core.end_pass()
+        self._engine.core.give_back()
 
     def destroy(self):
         pass

@@ -311,7 +311,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self.core.finish_gradients()
 
     def empty_partition_cache(self):
-        self.core.end_pass()
+        self.core.give_back()
 
     # Questions
 

@@ -37,7 +37,7 @@ class DeepSpeedZeRoOffload:
         self._engine.unwatch_uses()
 
     def empty_partition_cache(self):
-        self._engine.core.end_pass()
+        self._engine.core.give_back()
 
     @property
     def overflow(self):
