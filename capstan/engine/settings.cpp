@@ -1,6 +1,8 @@
 #include "capstan/engine/settings.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -59,6 +61,40 @@ constexpr std::int64_t kCudaAlignBytes = 512;
 // last one hardly delays the end.)
 constexpr std::int64_t kPieceElems = std::int64_t{1} << 23;
 
+std::optional<DType> own_dtype(const at::Tensor& param) {
+  for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
+    if (param.scalar_type() == shard::torch_dtype(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+// Parameters become what the configuration says, unless the model is a mixture on purpose.
+struct Mixture {
+  bool adapters = false;  // all that is trained is fp32, as configured: what is frozen stays
+  bool early = false;     // some were sharded in 16 bits, as configured: those in fp32 stay
+
+  bool keeps(const shard::ModelView& view, std::size_t param) const {
+    const at::Tensor& tensor = view.params[param];
+    return (adapters && !tensor.requires_grad()) ||
+           (early && view.is_early(param) && own_dtype(tensor) == DType::fp32);
+  }
+};
+
+Mixture mixture_of(const shard::ModelView& view, DType configured) {
+  Mixture mixture;
+  bool trains = false;
+  bool trains_otherwise = false;
+  for (std::size_t i = 0; i < view.params.size(); ++i) {
+    const bool as_configured = own_dtype(view.params[i]) == configured;
+    if (as_configured && view.is_early(i)) mixture.early = configured != DType::fp32;
+    if (!view.params[i].requires_grad()) continue;
+    trains = true;
+    trains_otherwise = trains_otherwise || !as_configured;
+  }
+  mixture.adapters = configured == DType::fp32 && trains && !trains_otherwise;
+  return mixture;
+}
+
 }  // namespace
 
 void check(const Options& options, bool has_optimizer_factory) {
@@ -102,16 +138,23 @@ Averaging averaging(const comm::Options& options, int ranks) {
 }
 
 shard::Plan make_plan(const shard::ModelView& view, const Options& options, int ranks) {
+  const precision::Options& precision = options.precision;
+  const Mixture mixture = mixture_of(view, precision.params);
   std::vector<shard::ParamSpec> params;
   for (std::size_t i = 0; i < view.params.size(); ++i) {
     const at::Tensor& param = view.params[i];
     check_param(view.names[i], param);
     check_same_device(view, i);
-    params.push_back({.name = view.names[i],
-                      .sizes = view.sizes[i],
-                      .dtype = options.precision.params,
-                      .trainable = param.requires_grad(),
-                      .travel = view.travel.empty() ? std::nullopt : view.travel[i]});
+    const DType dtype =
+        mixture.keeps(view, i) ? own_dtype(param).value_or(precision.params) : precision.params;
+    shard::ParamSpec spec{.name = view.names[i],
+                          .sizes = view.sizes[i],
+                          .dtype = dtype,
+                          .trainable = param.requires_grad(),
+                          .travel = view.travel.empty() ? std::nullopt : view.travel[i]};
+    const bool configured = precision.reduce.has_value() || spec.travel.has_value();
+    if (dtype != precision.params && !configured) spec.travel = precision.grad_accum;
+    params.push_back(std::move(spec));
   }
   return shard::make_plan(std::move(params), view.boundaries,
                           {.world_size = ranks,

@@ -45,8 +45,8 @@ UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
     bytes.converted = unit.dtype == travel ? 0 : padded * size_bytes(travel);
     bytes.whole_sum = sharded ? 0 : padded * accum;
   }
-  const std::int64_t master =
-      settings.states.master == unit.dtype ? 0 : size_bytes(settings.states.master);
+  const DType of_master = master_dtype(settings.states, unit.dtype);
+  const std::int64_t master = of_master == unit.dtype ? 0 : size_bytes(of_master);
   const auto moments = static_cast<std::int64_t>(settings.states.moment_names.size());
   bytes.states = owned * (master + moments * size_bytes(settings.states.moments));
   return bytes;
@@ -123,9 +123,10 @@ MemoryUse fresh_bytes(const UnitSpec& unit, const Settings& settings) {
   const std::int64_t elems = unit.layout.shard_elems();
   const auto moments = static_cast<std::int64_t>(settings.states.moment_names.size());
   MemoryUse use;
+  const DType master = master_dtype(settings.states, unit.dtype);
   use[MemoryKind::optimizer] =
-      elems * (size_bytes(settings.states.master) + moments * size_bytes(settings.states.moments));
-  if (settings.states.master != unit.dtype) {
+      elems * (size_bytes(master) + moments * size_bytes(settings.states.moments));
+  if (master != unit.dtype) {
     use[MemoryKind::parameters] = elems * size_bytes(unit.dtype);
   }
   return use;
@@ -277,7 +278,7 @@ MemoryUse host_forecast(const Plan& plan, const Settings& settings) {
     if (!settings.host.swap_folders.empty()) continue;
     use[MemoryKind::optimizer] += bytes.states;
     // A master that cannot be the parameters themselves, because those are elsewhere.
-    if (!params && settings.states.master == unit.dtype) {
+    if (!params && master_dtype(settings.states, unit.dtype) == unit.dtype) {
       use[MemoryKind::optimizer] += unit.layout.shard_elems() * size_bytes(unit.dtype);
     }
   }

@@ -30,8 +30,9 @@ UnitStates make_states(const UnitSpec& spec, const std::vector<at::Tensor>& orig
   UnitStates states;
   states.on_host = home.on_host;
   const std::int64_t elems = owned.range.size();
-  if (!home.beside_params || settings.master != spec.dtype) {
-    states.master = new_column(elems, settings.master, home.pool);
+  const DType master = master_dtype(settings, spec.dtype);
+  if (!home.beside_params || master != spec.dtype) {
+    states.master = new_column(elems, master, home.pool);
     states.master.zero_();
     for (const layout::SlotPiece& piece : owned.pieces) {
       const at::Tensor values = originals[static_cast<std::size_t>(piece.slot)].detach().view(-1);

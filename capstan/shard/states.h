@@ -18,6 +18,11 @@ struct StateSettings {
   double initial_moment = 0;
 };
 
+// Never narrower than the parameters themselves.
+constexpr DType master_dtype(const StateSettings& settings, DType params) {
+  return size_bytes(params) > size_bytes(settings.master) ? params : settings.master;
+}
+
 // The elements of a unit that this rank updates: its shard, or everything where nothing is sharded.
 struct Owned {
   layout::ElemRange range;                // in the flat buffer

@@ -143,7 +143,8 @@ def unregister_external_parameter(module, parameter):
 
 
 def get_allgather_dtype(param, tensor):
-    return tensor.dtype
+    """What the configuration wants of it on the wire; gathers move parameters as they are."""
+    return getattr(param, "comm_dtype", tensor.dtype)
 
 
 def shutdown_init_context():
