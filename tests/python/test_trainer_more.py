@@ -103,3 +103,43 @@ def generate_once_gathered():
 def test_ranks_generate_different_lengths_from_a_model_gathered_once():
     first, second = ranks.run(2, generate_once_gathered)
     assert (len(first), len(second)) == (5, 10) and second[:5] == first
+
+
+def runs_out(model, where, limit):
+    """Batches above the limit ask for 2^60 bytes, in forward or when their loss is differentiated. Returns the sizes."""
+    tried = []
+
+    def ask(size):
+        torch.empty(1 << 58) if size > limit else None
+
+    def before(module, args, kwargs):
+        tried.append(len(kwargs["input_ids"]))
+        ask(tried[-1] if where == "forward" else 0)
+
+    def after(module, args, kwargs, output):
+        size = tried[-1] if where == "backward" else 0
+        output.loss.register_hook(lambda grad: ask(size))
+
+    model.register_forward_pre_hook(before, with_kwargs=True)
+    model.register_forward_hook(after, with_kwargs=True)
+    return tried
+
+
+def find_a_batch(folder, stage, where, start):
+    args = base.arguments(folder, base.config_of(stage))
+    args.auto_find_batch_size, args.per_device_train_batch_size = True, start
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(base.tiny_config())
+    tried = runs_out(model, where, limit=2)
+    trainer = transformers.Trainer(model=model, args=args, train_dataset=base.data(32))
+    trainer.train()
+    return tried, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("world, stage, where", [(1, 2, "forward"), (2, 1, "backward"), (2, 2, "forward")])
+def test_the_trainer_finds_a_batch_that_fits_and_trains_as_if_it_had_begun_with_it(tmp_path, world, stage, where):
+    found = ranks.run(world, find_a_batch, str(tmp_path), stage, where, 4)
+    plain = ranks.run(world, find_a_batch, str(tmp_path), stage, where, 2)
+    for (tried, losses), (twos, plain_losses) in zip(found, plain):
+        assert tried[0] == 4 and set(twos) == {2} and tried[-len(twos):] == twos
+        assert losses == pytest.approx(plain_losses, abs=1e-6) and len(losses) == 4
