@@ -13,6 +13,7 @@
 #include "capstan/base/error.h"
 #include "capstan/base/guard.h"
 #include "capstan/base/text.h"
+#include "capstan/cli/exact_numbers.h"
 
 namespace capstan::cli {
 namespace {
@@ -74,15 +75,24 @@ void check_command_words(const CLI::App& app, const std::string& where,
 std::string wanted_value(const CLI::Option& option) {
   const std::string type = option.get_type_name();  // e.g. INT:POSITIVE, INT:{16,32}, FLOAT
   const auto says = [&type](const char* word) { return type.find(word) != std::string::npos; };
-  if (says("NONNEGATIVE")) return "0 or a number above it";
-  if (says("POSITIVE")) return "a number above 0";
+  if (says("SIZE")) return "a whole number of bytes, or one with a unit: 64mb";
+  const std::string number = says("INT") ? "a whole number" : "a number";
+  if (says("NONNEGATIVE")) return fmt::format("0 or {} above it", number);
+  if (says("POSITIVE")) return number + " above 0";
   if (const std::size_t at = type.find('{'); at != std::string::npos) {
     return "one of " + type.substr(at + 1, type.rfind('}') - at - 1);
   }
   if (const std::size_t at = type.find(" in ["); at != std::string::npos) {
-    return "a number in " + type.substr(at + 4);
+    return number + type.substr(at);
   }
-  return says("INT") ? "a whole number" : says("FLOAT") ? "a number" : "";
+  if (says("UINT")) return number + " that is not negative";
+  return says("INT") || says("FLOAT") ? number : "";
+}
+
+// For a number that is what the option takes, but for its size.
+bool is_too_large(const std::string& value, const std::string& wanted) {
+  const bool digits = value.find_first_not_of("0123456789") == value.npos;
+  return digits && value.size() >= 10 && wanted.find(" in [") == wanted.npos;
 }
 
 // CLI11's texts begin with the option and hold, for a number, a range up to the largest that there
@@ -94,10 +104,13 @@ std::optional<ErrorInfo> explain_value(const CLI::ParseError& error, const CLI::
     const bool its = text.starts_with(name + ":") || text.find(": " + name + " = ") != text.npos;
     const std::string wanted = its ? wanted_value(*option) : "";
     if (wanted.empty()) continue;
-    const std::vector<std::string>& given = option->results();
-    return ErrorInfo{.what = given.empty() ? fmt::format("{} has no value", name)
-                                           : fmt::format("{} is {}", name, given.back()),
-                     .fix = "give " + wanted};
+    const std::string given = option->results().empty() ? "" : option->results().back();
+    // Of a size with a unit CLI11 has cut off what it could read.
+    const bool size = option->get_type_name().find("SIZE") != std::string::npos;
+    return ErrorInfo{.what = size            ? fmt::format("{} is no size that fits", name)
+                             : given.empty() ? fmt::format("{} has no value", name)
+                                             : fmt::format("{} is {}", name, given),
+                     .fix = "give " + (is_too_large(given, wanted) ? "a smaller number" : wanted)};
   }
   return std::nullopt;
 }
@@ -125,6 +138,7 @@ int run_command(const std::string& about, const AddCommands& add_commands, int a
   app.require_subcommand(1);
   int exit_code = 0;
   add_commands(app, exit_code);
+  require_exact_numbers(app);
   check_command_words(app, app.get_name(), std::span(argv, argc).subspan(argc > 0 ? 1 : 0));
   try {
     app.parse(argc, argv);

@@ -27,6 +27,9 @@ std::optional<std::string> variable(const Machine& machine, const std::string& n
   return found->second;
 }
 
+constexpr int kMostRanksPerHost =
+    65536;  // chosen: beyond any machine, below Linux's process numbers
+
 void check_options(const Options& options) {
   const auto fail = [](std::string what, std::string where, std::string fix) {
     throw ConfigError({.what = std::move(what), .where = std::move(where), .fix = std::move(fix)});
@@ -43,6 +46,10 @@ void check_options(const Options& options) {
     fail(fmt::format("{} ranks are asked for", options.ranks_per_host), "-n/--num_gpus",
          "start at least one");
   }
+  if (options.ranks_per_host > kMostRanksPerHost) {
+    fail(fmt::format("{} ranks are asked for on one host", options.ranks_per_host), "-n/--num_gpus",
+         fmt::format("start at most {}", kMostRanksPerHost));
+  }
   if (options.host_count == 0 || options.host_count < -1) {
     fail(fmt::format("{} hosts are asked for", options.host_count), "--num_nodes",
          "use at least one");
@@ -50,6 +57,14 @@ void check_options(const Options& options) {
   if (options.master_port < 0 || options.master_port > 65535) {
     fail(fmt::format("the port is {}", options.master_port), "--master_port",
          "use 1 to 65535, or leave it out for a free one");
+  }
+  if (options.ssh_port < 0 || options.ssh_port > 65535) {
+    fail(fmt::format("the port is {}", options.ssh_port), "--ssh_port",
+         "use 1 to 65535, or leave it out for ssh's own");
+  }
+  if (options.node_rank < -1) {
+    fail(fmt::format("the host's number is {}", options.node_rank), "--node_rank",
+         "count the hosts from 0");
   }
   if (!options.core_list.empty() && !options.bind_cores) {
     fail("a list of cores is given, but ranks are not bound to cores", "--bind_core_list",

@@ -14,12 +14,12 @@ MISTAKES = {
     "of a command": (["config", "chek"], 'there is no command "chek"', 'did you mean "check"?'),
     "a flag": (["train", "--max-stepz", "3"], '"--max-stepz" means nothing here', "did you mean --max-steps?"),
     "no command": ([], "A subcommand is required", "capstan --help"),
-    "a value": (["train", "--max-steps", "many"], "error: --max-steps is many\n", "give a number above 0\n"),
-    "a number below all": (["train", "--save-every", "-3"], "error: --save-every is -3\n", "give 0 or a number above it\n"),
-    "a number of a range": (["checkpoint", "export", "a", "b", "--stage", "7"], "--stage is 7\n", "a number in [0 - 3]\n"),
+    "a value": (["train", "--max-steps", "many"], "error: --max-steps is many\n", "give a whole number above 0\n"),
+    "a number below all": (["train", "--save-every", "-3"], "error: --save-every is -3\n", "give 0 or a whole number above it\n"),
+    "a number of a range": (["checkpoint", "export", "a", "b", "--stage", "7"], "--stage is 7\n", "a whole number in [0 - 3]\n"),
     "a word of several": (["train", "--device", "tpu"], "--device is tpu\n", "give one of auto,cpu,cuda\n"),
-    "half a number": (["train", "--layers", "3.5"], "--layers is 3.5\n", "give a whole number\n"),
-    "no value": (["train", "--max-steps"], "--max-steps has no value\n", "give a number above 0\n"),
+    "half a number": (["train", "--layers", "3.5"], "--layers is 3.5\n", "give a whole number above 0\n"),
+    "no value": (["train", "--max-steps"], "--max-steps has no value\n", "give a whole number above 0\n"),
 }
 
 

@@ -75,8 +75,10 @@ void add_options(CLI::App& command, Arguments& arguments) {
   command.add_option("--device", arguments.device, "auto, cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
-  command.add_option("--context", arguments.context,
-                     "Look at so many last tokens (default: as many as the model can)");
+  command
+      .add_option("--context", arguments.context,
+                  "Look at so many last tokens (default: as many as the model can)")
+      ->check(CLI::PositiveNumber);
   command.add_option("--batch", arguments.batch, "Prompts in work at a time, on each rank")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -10,11 +10,17 @@ void add_model_options(CLI::App& command, ModelArguments& model) {
       .add_option("--model", model.name,
                   "gpt2-tiny, gpt2-mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl")
       ->capture_default_str();
-  command.add_option("--layers", model.layers, "Instead of the model's own number of blocks");
-  command.add_option("--width", model.width, "Instead of the model's own width");
-  command.add_option("--heads", model.heads, "Instead of the model's own number of heads");
-  command.add_option("--context", model.context, "Instead of the model's own longest sequence");
-  command.add_option("--dropout", model.dropout)->capture_default_str();
+  command.add_option("--layers", model.layers, "Instead of the model's own number of blocks")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--width", model.width, "Instead of the model's own width")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--heads", model.heads, "Instead of the model's own number of heads")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--context", model.context, "Instead of the model's own longest sequence")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--dropout", model.dropout, "Share of activations left out at random")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
 }
 
 void add_data_options(CLI::App& command, DataArguments& data) {
@@ -26,8 +32,10 @@ void add_data_options(CLI::App& command, DataArguments& data) {
   command.add_option("--token-bits", data.token_bits, "Of a .bin file: 16 or 32")
       ->check(CLI::IsMember({16, 32}))
       ->capture_default_str();
-  command.add_option("--vocab", data.vocab, "Of a .bin file that comes without a tokenizer");
-  command.add_option("--tokens", data.tokens, "Per sequence (default: the model's context)");
+  command.add_option("--vocab", data.vocab, "Of a .bin file that comes without a tokenizer")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--tokens", data.tokens, "Per sequence (default: the model's context)")
+      ->check(CLI::PositiveNumber);
   command.add_flag("--no-shuffle", data.no_shuffle, "Sequences in the order of the data");
   command.add_option("--validation", data.validation, "Share of the tokens kept for validation")
       ->check(CLI::Range(0.0, 0.9))
