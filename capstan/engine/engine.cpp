@@ -47,6 +47,12 @@ StepReport Engine::step(std::optional<bool> boundary) { return state_->step(boun
 
 void Engine::clear_gradients() { state_->sharded->clear_gradients(); }
 
+void Engine::offload_states(const shard::AsideKinds& kinds) { state_->offload_states(kinds); }
+
+void Engine::reload_states() { state_->reload_states(); }
+
+shard::AsideKinds Engine::offloaded_states() const { return state_->offloaded_states(); }
+
 void Engine::change_no_sync(int by) { state_->change_no_sync(by); }
 void Engine::expect_backward(bool allowed, bool scaled) {
   state_->expect_backward(allowed, scaled);

@@ -24,6 +24,7 @@
 #include "capstan/engine/torch_updater.h"
 #include "capstan/precision/loss_scale.h"
 #include "capstan/schedule/schedule.h"
+#include "capstan/shard/put_aside.h"
 #include "capstan/shard/sharded_model.h"
 
 namespace torch::nn {
@@ -103,6 +104,13 @@ class Engine {
   // does not fit, and nothing was touched; after an IoError the model's values are undefined.
   std::optional<Loaded> load_checkpoint(const std::filesystem::path& folder,
                                         const LoadOptions& options = {});
+
+  // Makes room on the device: what is there of these goes to page-locked host memory. Parameters,
+  // gradients and states stay readable meanwhile, slowly. The next backward, step, save, load or
+  // access brings all back by itself, as reload_states() does; a forward at stage 3 too.
+  void offload_states(const shard::AsideKinds& kinds);
+  void reload_states();
+  shard::AsideKinds offloaded_states() const;
 
   // At the end of the run: leaves the ranks in order, where the engine joined them itself.
   // Collective.

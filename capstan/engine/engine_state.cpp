@@ -181,6 +181,18 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
   if (options.shard.log_trace_changes) log_->trace_surprises(sharded->trace().surprises());
 }
 
+void EngineState::offload_states(const shard::AsideKinds& kinds) {
+  before_change();
+  if (aside_ == nullptr) aside_ = std::make_unique<shard::PutAside>(*sharded);
+  std::vector<at::Tensor> moments;
+  for (const StateColumn& column : updater_->state_columns(*sharded)) {
+    for (const StateColumn::Part& part : column.parts) {
+      if (!sharded->states(part.unit).on_host) moments.push_back(part.values);
+    }
+  }
+  aside_->put(kinds, moments);
+}
+
 StepReport EngineState::step(std::optional<bool> boundary) {
   const std::int64_t micro_steps = progress.micro_steps + 1;
   const bool managed = options.batch.managed_accumulation;

@@ -53,6 +53,14 @@ class EngineState {
   // Returns when a save in the background needs the memory of parameters and states no more.
   void before_change();
 
+  void offload_states(const shard::AsideKinds& kinds);
+  void reload_states() {
+    if (aside_) aside_->bring_back();
+  }
+  shard::AsideKinds offloaded_states() const {
+    return aside_ ? aside_->kinds() : shard::AsideKinds{};
+  }
+
   void change_no_sync(int by);
   void expect_backward(bool allowed, bool scaled);
   void close() {
@@ -150,6 +158,7 @@ class EngineState {
   ModelExtras extras_;
   std::int64_t optimizer_start_ = 0;  // applied steps before the optimizer's first
   std::int64_t schedule_start_ = 0;
+  std::unique_ptr<shard::PutAside> aside_;               // since something was
   std::unique_ptr<checkpoint::FolderLock> folder_lock_;  // of the folder last saved to, on rank 0
   // A save in the background, as the log tells of it.
   struct Saving {

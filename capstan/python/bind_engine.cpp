@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include <pybind11/stl.h>
@@ -76,6 +77,30 @@ void bind_use(py::class_<PyEngine>& type) {
       .def("give_back", [](PyEngine& self) { self.sharded().give_back(); }, released);
 }
 
+// As DeepSpeed's users know them.
+constexpr std::pair<const char*, bool shard::AsideKinds::*> kAsideKinds[] = {
+    {"optim_states", &shard::AsideKinds::moments},
+    {"hp_params", &shard::AsideKinds::masters},
+    {"lp_params", &shard::AsideKinds::params},
+    {"lp_grads", &shard::AsideKinds::gradients}};
+
+void offload_states(PyEngine& self, const std::vector<std::string>& names) {
+  shard::AsideKinds kinds;
+  for (const auto& [name, member] : kAsideKinds) {
+    kinds.*member = std::find(names.begin(), names.end(), name) != names.end();
+  }
+  self.engine().offload_states(kinds);
+}
+
+std::vector<std::string> offloaded_states(PyEngine& self) {
+  const shard::AsideKinds kinds = self.engine().offloaded_states();
+  std::vector<std::string> names;
+  for (const auto& [name, member] : kAsideKinds) {
+    if (kinds.*member) names.emplace_back(name);
+  }
+  return names;
+}
+
 void bind_step(py::class_<PyEngine>& type) {
   const auto released = py::call_guard<py::gil_scoped_release>();
   type.def(
@@ -95,6 +120,10 @@ void bind_step(py::class_<PyEngine>& type) {
           "finish_gradients", [](PyEngine& self) { self.sharded().finish_gradients(); }, released)
       .def(
           "clear_gradients", [](PyEngine& self) { self.engine().clear_gradients(); }, released)
+      .def("offload_states", &offload_states, py::arg("kinds"), released)
+      .def(
+          "reload_states", [](PyEngine& self) { self.engine().reload_states(); }, released)
+      .def_property_readonly("offloaded_states", &offloaded_states)
       .def("set_groups", &set_groups)
       .def("set_accumulation_steps",
            [](PyEngine& self, std::int64_t steps) { self.engine().set_accumulation_steps(steps); })

@@ -151,6 +151,18 @@ bool Reducer::flying(int unit) const {
                      [unit](const InFlight& flight) { return flight.unit == unit; });
 }
 
+std::vector<c10::Storage> Reducer::memory() {
+  settle(0);
+  std::vector<c10::Storage> storages;
+  for (const UnitGrads& grads : grads_) {
+    if (grads.sum.defined()) storages.push_back(grads.sum.storage());
+    if (grads.local != nullptr && !grads.local->empty()) {
+      storages.push_back(grads.local->flat().storage());
+    }
+  }
+  return storages;
+}
+
 void Reducer::finish() {
   // What was only accumulated locally: everything at the step, or a "no sync" scope. Whether that
   // is so must not depend on what this rank's graph used.

@@ -56,6 +56,8 @@ class Reducer {
   const at::Tensor& sum(int unit) const;
   // Trainable parameters that got no gradient on this rank since the last clear().
   std::vector<int> unused_params() const;
+  // Of all gradients on the device at this moment, reduced or not. Waits for reductions in flight.
+  std::vector<c10::Storage> memory();
   // After the step, or when it is skipped: forgets all gradients.
   void clear();
 

@@ -190,6 +190,7 @@ void ShardedModel::adopt(const ModelView& model) {
 }
 
 void ShardedModel::begin_use(int boundary) {
+  if (before_use) before_use();
   if (settings_.check_ranks) check_same_use(boundary);
   for (const int unit : plan_.boundary_units[static_cast<std::size_t>(boundary)])
     await_update(unit);
@@ -210,6 +211,7 @@ void ShardedModel::end_use(int boundary) {
 }
 
 void ShardedModel::begin_backward(bool sync) {
+  if (before_use) before_use();
   settle_late();  // the gradients' homes are read until then
   if (late_traffic_ != nullptr) late_traffic_->drop_ended_sends();
   take_back();
@@ -218,11 +220,13 @@ void ShardedModel::begin_backward(bool sync) {
 }
 
 void ShardedModel::pin(int unit) {
+  if (before_use) before_use();
   await_update(unit);
   gatherer_->pin(unit);
 }
 
 void ShardedModel::lend(int unit) {
+  if (before_use) before_use();
   await_update(unit);
   gatherer_->lend(unit);
 }
@@ -256,6 +260,7 @@ void ShardedModel::await_update(int unit) {
 }
 
 void ShardedModel::settle_updates() {
+  if (before_use) before_use();
   settle_late();
   if (settle_states) settle_states();
   if (early_ != nullptr) early_->close(/*keep=*/false);  // the caller may change what it reads
@@ -296,6 +301,7 @@ void ShardedModel::give_back() {
 }
 
 void ShardedModel::finish_gradients() {
+  if (before_use) before_use();
   settle_late();
   if (settings_.unused == UnusedParameters::error) {
     const std::vector<int> unused = reducer_->unused_params();
@@ -329,6 +335,11 @@ void ShardedModel::clear_gradients() {
   if (early_ != nullptr) early_->close(/*keep=*/false);
   reducer_->clear();
   if (host_grads_ != nullptr) host_grads_->clear();
+}
+
+bool ShardedModel::sends_values(int unit) const {
+  return on_host_[static_cast<std::size_t>(unit)] &&
+         !units_[static_cast<std::size_t>(unit)].shard_on_host();
 }
 
 at::Tensor ShardedModel::new_values(int unit, std::int64_t elems) {

@@ -78,13 +78,12 @@ class ShardedModel {
   const Settings& settings() const { return settings_; }
   comm::Group& group() const { return group_; }
   c10::Device device() const { return pool_.device(); }
-  // Memory kept beyond what the ledger counts, for the next gather or gradient.
-  std::int64_t idle_bytes() const { return pool_.idle_bytes(); }
+  store::Pool& pool() { return pool_; }
+  Reducer& reducer() { return *reducer_; }
   store::Ledger& ledger() { return ledger_; }  // of the device
   store::Ledger& host_ledger() { return host_ledger_; }
   store::Ledger& disk_ledger() { return disk_ledger_; }
-  // Null where no state lives on a disk.
-  store::SwapFiles* swap_files() { return swap_files_.get(); }
+  store::SwapFiles* swap_files() { return swap_files_.get(); }  // null: no state is on a disk
   // Why host memory is not page-locked although that was asked for; empty: it is, or none is used.
   std::string why_not_pinned() const { return host_pool_ ? host_pool_->why_not_pinned() : ""; }
   Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
@@ -101,9 +100,8 @@ class ShardedModel {
 
   // Ends what the recorded order of use calls one pass, where no backward does: in evaluation.
   void end_pass();
-  // Collective: releases every unit that nobody holds, also those that stay whole between uses;
-  // the next use or backward makes these whole again, with take_back().
-  // Nothing where parameters are whole by policy.
+  // Collective: releases units that nobody holds, also those that stay whole between uses (but not
+  // by policy); the next use or backward makes these whole again, with take_back().
   void give_back();
   void take_back() { gatherer_->take_back(); }
 
@@ -113,8 +111,7 @@ class ShardedModel {
   // On the host for units whose states are there.
   const at::Tensor& gradient_shard(int unit) const;
   void clear_gradients();
-  // Null where no gradient leaves the device.
-  HostGrads* host_grads() { return host_grads_.get(); }
+  HostGrads* host_grads() { return host_grads_.get(); }  // null: no gradient leaves the device
 
   // Trainable units in the order in which a step updates them.
   std::span<const int> step_order() const { return step_order_; }
@@ -125,10 +122,7 @@ class ShardedModel {
   at::Tensor owned_gradient(int unit);
   // For units whose states are on the host: memory for new values of some owned elements, in the
   // unit's dtype; and their way to `states().params` from `begin` on, beside the host's next work.
-  bool sends_values(int unit) const {
-    return on_host_[static_cast<std::size_t>(unit)] &&
-           !units_[static_cast<std::size_t>(unit)].shard_on_host();
-  }
+  bool sends_values(int unit) const;
   at::Tensor new_values(int unit, std::int64_t elems);
   void send_values(int unit, std::int64_t begin, at::Tensor values);
   // Whether the unit may be updated beside the next forward, which then waits for it at its use;
@@ -138,6 +132,7 @@ class ShardedModel {
   // Returns when all units are up to date. Every access from outside of forward begins with it.
   void settle_updates();
   std::function<void()> settle_states;  // part of it: where they are still on their way to a disk
+  std::function<void()> before_use;     // of anything that is sharded here
   // Ends the threads; what they had not begun is lost.
   void stop_updates() noexcept;
   // Updates in backward; null where there are none. before_backward: called when one begins, to

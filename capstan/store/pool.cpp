@@ -166,6 +166,8 @@ c10::DataPtr Pool::take(std::int64_t bytes, MemoryKind kind) {
   return {data, block.release(), &Core::give_back, device_};
 }
 
+bool Pool::gave(const c10::DataPtr& memory) { return memory.get_deleter() == &Core::give_back; }
+
 std::int64_t Pool::idle_bytes() const {
   const std::lock_guard lock(core_->mutex);
   std::int64_t total = 0;

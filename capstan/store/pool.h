@@ -39,6 +39,8 @@ class Pool {
   // Aligned to 64 bytes on a CPU, 512 on a GPU. Contents are arbitrary. Dropping the pointer gives
   // the block back. Throws ConfigError with the ledger when the device has no more memory.
   c10::DataPtr take(std::int64_t bytes, MemoryKind kind);
+  // Whether it is a block of a pool.
+  static bool gave(const c10::DataPtr& memory);
 
   // Memory held for later takers, and how to give it back to the device.
   std::int64_t idle_bytes() const;

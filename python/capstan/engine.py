@@ -14,6 +14,7 @@ from capstan.model_view import ModelView
 from capstan.use_hooks import UseHooks
 
 logger = logging.getLogger("capstan")
+STATE_KINDS = ("optim_states", "hp_params", "lp_params", "lp_grads")  # as DeepSpeed names them
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
@@ -64,6 +65,7 @@ class Engine(torch.nn.Module):
         super().__init__()
         self.core = self._use_hooks = self._kernels = None
         self._fused = []
+        self._offloaded = False
         self.module = model
         self.optimizer = optimizer
         if not isinstance(model, torch.nn.Module):
@@ -129,6 +131,8 @@ class Engine(torch.nn.Module):
 
     def forward(self, *args, **kwargs):
         self._check_open()
+        if self._offloaded:
+            self.reload_states()
         if self._casts_inputs():
             args, kwargs = tensors.cast(args, self.param_dtype), tensors.cast(kwargs, self.param_dtype)
         output = self.module(*args, **kwargs)
@@ -182,6 +186,24 @@ class Engine(torch.nn.Module):
         finally:
             if self.core is not None:
                 self.core.change_no_sync(-1)
+
+    def offload_states(self, include=STATE_KINDS):
+        """Makes room on the device: these states wait in page-locked host memory until they are used again."""
+        self._check_open()
+        unknown = [kind for kind in include if kind not in STATE_KINDS]
+        if unknown:
+            raise ConfigError(f"unknown kinds of state: {', '.join(unknown)}", "offload_states()",
+                              f"choose from {', '.join(STATE_KINDS)}")
+        self.core.offload_states(list(include))
+        self._offloaded = True
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def reload_states(self):
+        """Brings back what offload_states() moved; forward(), backward(), step(), saves and reads do so by themselves."""
+        self._check_open()
+        self.core.reload_states()
+        self._offloaded = False
 
     def zero_grad(self, set_to_none=True):
         """Forgets all gradients since the last step."""

@@ -100,7 +100,11 @@ Options options_of(const Cell& cell, int stage, Host host = Host::nothing) {
 struct Place {
   int stage = 0;
   Host host = Host::nothing;
+  bool leaves = false;  // the device before every forward and every step
 };
+
+constexpr shard::AsideKinds kAll{
+    .moments = true, .masters = true, .params = true, .gradients = true};
 
 Result train(const Cell& cell, Place place, comm::Group& group, c10::Device device) {
   test::SmallModel model(kWidth, kBlocks, kClasses);
@@ -112,9 +116,11 @@ Result train(const Cell& cell, Place place, comm::Group& group, c10::Device devi
     const auto seed = static_cast<std::uint64_t>(1000 + step * 10 + group.rank());
     test::Batch batch = test::make_batch(16, kWidth, kClasses, seed);
     batch = {batch.inputs.to(device), batch.targets.to(device)};
+    if (place.leaves) engine.offload_states(kAll);
     const at::Tensor loss = test::loss_of(model, batch, shard::torch_dtype(cell.dtype));
     result.losses.push_back(loss.item<float>());
     engine.backward(loss);
+    if (place.leaves) engine.offload_states(kAll);
     const StepReport report = engine.step();
     if (report.boundary) result.norms.push_back(report.applied ? report.grad_norm : -1);
   }
@@ -158,7 +164,8 @@ std::vector<Place> places() {
           {3, Host::optimizer},
           {3, Host::everything},
           {3, Host::everything_early},
-          {3, Host::disks}};
+          {3, Host::disks},
+          {3, Host::nothing, /*leaves=*/true}};
 }
 
 // Every stage and placement, then all again with late streams, against stage 0.
@@ -174,9 +181,9 @@ bool stages_agree(const Cell& cell, comm::Group& group, c10::Device device) {
           test::delay_streams(c10::intrusive_ptr<c10d::Backend>::reclaim_copy(&group.backend()),
                               kMaxDelayCycles, static_cast<std::uint64_t>(place.stage + 1)));
       if (train(cell, place, late ? delayed : group, device) == reference) continue;
-      fmt::print(stderr, "rank {}: {}: stage {} placement {}{} differs from stage 0\n",
+      fmt::print(stderr, "rank {}: {}: stage {} placement {}{}{} differs from stage 0\n",
                  group.rank(), text_of(cell), place.stage, static_cast<int>(place.host),
-                 late ? " with late streams" : "");
+                 place.leaves ? " aside" : "", late ? " with late streams" : "");
       return false;
     }
   }
@@ -205,6 +212,15 @@ bool memory_is_as_forecast(comm::Group& group, c10::Device device) {
     if (taken < ledger || taken > ledger + kTables) {
       fmt::print(stderr, "stage {}: {} bytes are taken, the ledger says {}\n", stage, taken,
                  ledger);
+      return false;
+    }
+    engine.offload_states(kAll);
+    const std::int64_t left = now() - before;
+    engine.reload_states();
+    const std::int64_t again = now() - before;
+    if (left > kTables || again != taken) {
+      fmt::print(stderr, "stage {}: {} bytes stay when states leave, {} of {} come back\n", stage,
+                 left, again, taken);
       return false;
     }
     if (group.rank() == 0) fmt::print("memory: stage {}: {} of {}\n", stage, ledger, taken);

@@ -359,8 +359,11 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         from deepspeed.runtime.zero.offload_states import offload
         offload(self, include, device)
 
+    def offload_to_host(self, kinds):
+        super().offload_states(kinds)
+
     def reload_states(self, non_blocking=False):
-        pass
+        super().reload_states()
 
     def destroy(self):
         self.close()

@@ -2,17 +2,27 @@
 
 import torch
 
-from capstan.errors import NotAvailable
+from capstan.engine import STATE_KINDS
+from deepspeed.utils import logger
+
+
+def _name(value):
+    return str(getattr(value, "value", value))
 
 
 def offload(engine, include, device):
-    """On the CPU there is nowhere to move to; on a GPU the feature comes later."""
-    if str(getattr(device, "value", device)) == "nvme":
+    """The copies have ended when this returns, whatever `non_blocking` says, and are always page-locked. There is no
+    lasting contiguous_grad_buffer: its room is made by each step."""
+    if _name(device) == "nvme":
         raise ValueError("NVMe offload is not supported for offload_states")
-    if engine.device.type != "cpu":
-        raise NotAvailable("offload_states on a GPU")
+    if _name(device) == "none":
+        logger.warning("offload_states: nothing moves to the device 'none'")
+        return
+    kinds = STATE_KINDS if include is None else [_name(kind) for kind in include]
+    engine.offload_to_host([kind for kind in kinds if kind != "contiguous_grad_buffer"])
 
 
 def get_state_devices(engine, state):
     """Where a kind of state lies."""
-    return {torch.device(engine.device)}
+    away = _name(state) in engine.core.offloaded_states
+    return {torch.device("cpu") if away else torch.device(engine.device)}
