@@ -53,6 +53,7 @@ void add_generate_command(CLI::App& app, int argc, char** argv, int& exit_code) 
   command->callback([arguments, argc, argv, &exit_code] {
     std::vector<std::string> words = own_words(argc, argv, "generate");
     const int ranks = arguments->ranks > 0 ? arguments->ranks : default_ranks(arguments->device, 1);
+    calm_openmp_threads(arguments->config);
     if (started_as_rank() || ranks == 1) exec_engine(words);
     std::unique_ptr<PromptFile> file;
     if (generate::reads_stdin(*arguments)) {

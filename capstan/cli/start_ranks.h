@@ -15,6 +15,12 @@ bool started_as_rank();
 // One per GPU unless the CPU was asked for, else `on_cpu`.
 int default_ranks(const std::string& device, int on_cpu);
 
+// For a configuration that keeps state on a disk. OpenMP's threads turn in a loop for
+// milliseconds after each piece of work, and so take cores from the threads that move that state:
+// unless the user has said how they wait, they wait in the kernel soon. libgomp reads it when it is
+// loaded, so before the ranks start. Whatever is wrong with `config` is left to the ranks to tell.
+void calm_openmp_threads(const std::string& config);
+
 // The exit code of all.
 int start_ranks(int ranks, std::vector<std::string> words);
 

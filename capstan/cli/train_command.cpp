@@ -21,6 +21,7 @@ void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code) {
   command->callback([arguments, argc, argv, &exit_code] {
     const std::vector<std::string> words = own_words(argc, argv, "train");
     const int ranks = arguments->ranks > 0 ? arguments->ranks : default_ranks(arguments->device, 2);
+    calm_openmp_threads(arguments->config);
     if (started_as_rank() || ranks == 1) exec_engine(words);
     exit_code = start_ranks(ranks, words);
   });
