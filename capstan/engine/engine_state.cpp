@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full_like.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -16,9 +17,19 @@
 #include "capstan/engine/device_room.h"
 #include "capstan/engine/out_of_memory.h"
 #include "capstan/engine/settings.h"
+#include "capstan/shard/access.h"
 #include "capstan/shard/memory.h"
 
 namespace capstan::engine {
+namespace {
+
+// Other ranks are told what happened, not on which frames of libtorch.
+std::string without_trace(const std::exception& error) {
+  const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+}
+
+}  // namespace
 
 // An error here would leave the other ranks waiting: tell them before it goes on its way. A rank
 // that is alone may go on after a backward; a step may have changed half of the states.
@@ -30,11 +41,12 @@ auto EngineState::guarded(Phase phase, Body&& body) {
     throw;  // the group knows already
   } catch (const std::exception& error) {
     const char* const name = phase == Phase::step ? "step" : "backward";
+    const std::string what = without_trace(error);
     if (phase == Phase::step || group_->size() > 1) {
-      group_->abort(fmt::format("rank {} failed in {}: {}", group_->rank(), name, error.what()));
+      group_->abort(fmt::format("rank {} failed in {}: {}", group_->rank(), name, what));
     }
     if (is_out_of_memory(error)) {
-      throw OutOfMemory({.what = fmt::format("out of memory in {}: {}", name, error.what()),
+      throw OutOfMemory({.what = fmt::format("out of memory in {}: {}", name, what),
                          .where = fmt::format("held by the engine at this moment: {}",
                                               store::to_text(sharded->ledger().now())),
                          .fix = next_saving(options)});
@@ -200,7 +212,9 @@ StepReport EngineState::step(std::optional<bool> boundary) {
   const bool takes_step = boundary.value_or(counted);
   if (takes_step) {
     before_change();
-    look_after_save();  // when it throws, nothing has happened here and the group lives
+    // When these throw, nothing has happened here and the group lives.
+    shard::take_given(*sharded);
+    look_after_save();
   }
   progress.micro_steps = micro_steps;
   if (!takes_step) return {};

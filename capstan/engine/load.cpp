@@ -267,6 +267,7 @@ std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
     const bool weights = how.load_module_only && checkpoint::is_hugging_face(folder);
     chosen = weights ? folder.string() : find_checkpoint(folder, how.tag).value_or("").string();
   });
+  sharded->take_back();
   chosen = text_from(*group_, device(), chosen, 0);
   if (chosen.empty()) return std::nullopt;
   std::optional<Reader> reader;

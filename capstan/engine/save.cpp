@@ -170,6 +170,7 @@ void EngineState::add_rng(SaveContents& contents) {
 EngineState::SaveContents EngineState::save_contents(const SaveOptions& how) {
   // A disk's late error on one rank must not leave the others waiting.
   together(*group_, device(), [this] { sharded->settle_updates(); });
+  sharded->take_back();  // as users know it: small parameters are whole after a save
   if (!device().is_cpu()) {
     // Copies from the device are not ordered behind the stream that computes.
     c10::impl::VirtualGuardImpl(device().type()).getStream(device()).synchronize();

@@ -51,6 +51,22 @@ void check_shape(const ParamSpec& param, const at::Tensor& value) {
        .fix = "give the whole parameter's value, on every rank"});
 }
 
+std::string describe(const at::Tensor& tensor) {
+  return fmt::format("{} [{}] on {}", c10::toString(tensor.scalar_type()),
+                     fmt::join(tensor.sizes(), ", "), tensor.device().str());
+}
+
+void check_given(const ParamSpec& param, const at::Tensor& given, const at::Tensor& slot) {
+  const bool same = given.scalar_type() == slot.scalar_type() && given.sizes() == slot.sizes() &&
+                    given.device() == slot.device();
+  if (same) return;
+  throw ConfigError({.what = fmt::format("a parameter has become {} while the engine trains {}",
+                                         describe(given), describe(slot)),
+                     .where = param.name,
+                     .fix = "convert or move the model (to(), half(), ...) before the engine takes "
+                            "it; name the dtype in the configuration"});
+}
+
 // Copies the part of `value` that lies in `range` of the flat buffer to its place in `part`.
 void write_part(const at::Tensor& part, layout::ElemRange range, layout::ElemRange slot,
                 const at::Tensor& value) {
@@ -145,6 +161,23 @@ void take_from(ShardedModel& model, int param, int root) {
   if (!given.is_alias_of(slot)) slot.copy_(given);
   if (slot.numel() > 0) model.group().broadcast(slot.view(-1), root, "modified values").wait();
   write_param(model, param, slot);
+}
+
+void take_given(ShardedModel& model) {
+  const at::NoGradGuard no_grad;
+  for (const int index : model.step_order()) {
+    const Unit& unit = model.unit(index);
+    if (unit.state() != UnitState::whole) continue;
+    for (std::size_t i = 0; i < unit.spec().params.size(); ++i) {
+      const at::Tensor& slot = unit.slot(static_cast<int>(i));
+      const at::Tensor& given = unit.param(static_cast<int>(i));
+      if (given.is_alias_of(slot)) continue;
+      const int param = unit.spec().params[i];
+      check_given(model.plan().params[static_cast<std::size_t>(param)], given, slot);
+      write_param(model, param, given.detach());
+      given.set_data(slot);
+    }
+  }
 }
 
 layout::ElemRange owned_range(const ShardedModel& model, int param) {

@@ -40,6 +40,9 @@ layout::ElemRange owned_range(const ShardedModel& model, int param);
 at::Tensor local_part(ShardedModel& model, int param, ColumnName column);
 // Replaces those elements; a master also sets the parameter. Collective where the unit is whole.
 void write_local(ShardedModel& model, int param, ColumnName column, const at::Tensor& value);
+// Trained parameters that somebody gave other tensors instead of writing into them: the values
+// become ours. Throws ConfigError for tensors of another kind.
+void take_given(ShardedModel& model);
 // The elements of the parameter itself that lie in this rank's shard, frozen or not; a 1-D view. A
 // parameter that is alone in its unit has the whole shard, which is as long on every rank.
 at::Tensor local_param(ShardedModel& model, int param);

@@ -116,17 +116,18 @@ struct Hooks::ForeignScope {
 };
 
 Hooks::Hooks(ShardedModel& core, const ModelView& view, bool cast_inputs)
-    : core_(core), params_(view.params), units_(view.units), cast_inputs_(cast_inputs) {
+    : core_(core),
+      params_(view.params),
+      units_(view.units),
+      accumulators_(view.params.size()),
+      cast_inputs_(cast_inputs) {
   const Plan& plan = core.plan();
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (!plan.params[i].trainable) continue;
     // An accumulator remembers the shape it was made with: the unit must be whole here.
     const int unit = plan.places[i].unit;
     core.pin(unit);
-    auto accumulator = torch::autograd::impl::grad_accumulator(params_[i]);
-    const std::uintptr_t key =
-        accumulator->add_post_hook(std::make_unique<GradHook>(*this, static_cast<int>(i)));
-    accumulators_.emplace_back(std::move(accumulator), key);
+    watch(static_cast<int>(i));
     core.unpin(unit);
   }
   for (std::size_t i = 0; i < units_.size(); ++i) {
@@ -135,8 +136,26 @@ Hooks::Hooks(ShardedModel& core, const ModelView& view, bool cast_inputs)
   }
 }
 
+void Hooks::watch(int param) {
+  auto& [accumulator, key] = accumulators_[static_cast<std::size_t>(param)];
+  if (accumulator != nullptr) accumulator->del_post_hook(key);
+  accumulator = torch::autograd::impl::grad_accumulator(params_[static_cast<std::size_t>(param)]);
+  key = accumulator->add_post_hook(std::make_unique<GradHook>(*this, param));
+}
+
+// A parameter that was converted or moved and came back has another accumulator since.
+void Hooks::watch_renewed() {
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    if (accumulators_[i].first == nullptr) continue;
+    const auto current = torch::autograd::impl::try_get_grad_accumulator(params_[i]);
+    if (current != nullptr && current != accumulators_[i].first) watch(static_cast<int>(i));
+  }
+}
+
 Hooks::~Hooks() {
-  for (const auto& [accumulator, key] : accumulators_) accumulator->del_post_hook(key);
+  for (const auto& [accumulator, key] : accumulators_) {
+    if (accumulator != nullptr) accumulator->del_post_hook(key);
+  }
   for (nn::UnitBase* const unit : units_) unit->clear_observer(*this);
 }
 
@@ -276,6 +295,7 @@ void Hooks::take_up_foreign_backward() {
 }
 
 void Hooks::begin_backward(bool sync) {
+  watch_renewed();
   in_backward_ = true;
   core_.begin_backward(sync);
 }

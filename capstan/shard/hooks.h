@@ -83,6 +83,8 @@ class Hooks final : public nn::UnitObserver {
   void hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> outputs);
   void enter_backward(const std::shared_ptr<Use>& use);
   void leave_backward(Use& use);
+  void watch(int param);
+  void watch_renewed();
   void grad_arrived(int param);
   void take_up_foreign_backward();
 
@@ -96,7 +98,8 @@ class Hooks final : public nn::UnitObserver {
   std::unordered_map<const nn::UnitBase*, int> boundary_of_;  // looked up, never iterated
   std::vector<std::shared_ptr<Use>> open_forwards_;           // innermost last
   std::vector<std::shared_ptr<Use>> open_backwards_;          // whole now; closed at the end
-  // Autograd holds accumulators weakly; ours must live as long as the hooks on them.
+  // By parameter; none for frozen ones. Autograd holds accumulators weakly; ours must live as long
+  // as the hooks on them.
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> accumulators_;
   std::shared_ptr<Alive> alive_ = std::make_shared<Alive>();  // graphs may outlive us
   ForeignBackward foreign_;

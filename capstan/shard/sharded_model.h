@@ -101,7 +101,7 @@ class ShardedModel {
   // Ends what the recorded order of use calls one pass, where no backward does: in evaluation.
   void end_pass();
   // Collective: releases units that nobody holds, also those that stay whole between uses (but not
-  // by policy); the next use or backward makes these whole again, with take_back().
+  // by policy); the next use, backward, save or load makes these whole, with take_back().
   void give_back();
   void take_back() { gatherer_->take_back(); }
 

@@ -70,6 +70,7 @@ class Engine(torch.nn.Module):
         self.optimizer = optimizer
         if not isinstance(model, torch.nn.Module):
             raise ConfigError(f"the model is a {type(model).__name__}", "initialize", "give a torch.nn.Module")
+        params.check_values(model)
         process_group.init_distributed()
         self.device = torch.device(device or self._device_of(model))
         self.core_group = process_group.core_group(group, self.device)
@@ -207,10 +208,14 @@ class Engine(torch.nn.Module):
 
     def zero_grad(self, set_to_none=True):
         """Forgets all gradients since the last step."""
+        self._check_open()
         for param in self.view.params:
             param.grad = None
-        if self.core is not None:
-            self.core.clear_gradients()
+        self.core.clear_gradients()
+
+    def __reduce_ex__(self, protocol):
+        raise ConfigError("an engine cannot be copied or pickled", type(self).__name__,
+                          "copy or save its module, or save a checkpoint")
 
     def _check_open(self):
         if self.core is None:

@@ -1,5 +1,6 @@
 """Parameters that are sharded: whole while somebody holds them, placeholders of shape [0] otherwise."""
 
+import collections
 import contextlib
 import enum
 import itertools
@@ -7,7 +8,9 @@ import weakref
 
 import torch
 
-_HANDLE, _ID = "_capstan_handle", "_capstan_id"
+from capstan.errors import ConfigError
+
+_HANDLE, _ID, _GONE = "_capstan_handle", "_capstan_id", "_capstan_gone"
 _ids = itertools.count()
 
 
@@ -27,6 +30,9 @@ class EngineParam:
 
     def __init__(self, engine, index, sizes):
         self._engine, self.index, self.sizes = weakref.ref(engine), index, sizes
+
+    def __reduce__(self):
+        return type(None), ()  # what is copied or pickled belongs to no engine
 
     @property
     def engine(self):
@@ -133,7 +139,7 @@ class ShardedParameter(torch.nn.Parameter):
     def __reduce_ex__(self, protocol):
         if not handle_of(self).whole:
             raise RuntimeError("a sharded parameter cannot be pickled: hold it in capstan.gathered() while you do")
-        return super().__reduce_ex__(protocol)
+        return torch._utils._rebuild_parameter, (self.data, self.requires_grad, collections.OrderedDict())
 
 
 def adopt(param, handle):
@@ -150,12 +156,27 @@ def mark_sharded(param):
 
 def release(param):
     """The parameter is an ordinary one again."""
-    if handle_of(param) is not None:
+    handle = handle_of(param)
+    if handle is not None:
         delattr(param, _HANDLE)
+        if not handle.whole:
+            setattr(param, _GONE, True)
     if type(param) is ShardedParameter:
         param.__class__ = torch.nn.Parameter
     if hasattr(param, _ID):
         delattr(param, _ID)
+
+
+def check_values(model):
+    """Raises ConfigError for parameters whose values an engine has, or had when it was closed."""
+    for name, param in model.named_parameters():
+        handle = handle_of(param)
+        if isinstance(handle, EngineParam) and not handle.whole:
+            raise ConfigError(f"parameter '{name}' is sharded by another engine", "initialize",
+                              "go on with that engine, or give copy.deepcopy(model), which is whole, to a second one")
+        if handle is None and getattr(param, _GONE, False) and param.numel() == 0:
+            raise ConfigError(f"parameter '{name}' has no values: they went with the engine that was closed",
+                              "initialize", "make the model again, or copy.deepcopy(model) before the engine is closed")
 
 
 def flat_list(params):

@@ -19,6 +19,54 @@ class BorrowedParams(dict):
             self._core.also_uses(index)
         return param
 
+    def __reduce__(self):
+        return dict, (dict(self.items()),)
+
+
+def _pass(*args):
+    """In copies of a model: they belong to no engine."""
+
+
+def _no_hook():
+    return _pass
+
+
+class _Hook:
+    def __reduce__(self):
+        return _no_hook, ()
+
+
+class _Before(_Hook):
+    def __init__(self, core, boundary):
+        self._core, self._boundary = core, boundary
+
+    def __call__(self, module, args, kwargs):
+        if not torch.is_grad_enabled():
+            self._core.begin_forward(self._boundary, [])
+            return None
+        inputs = []
+        tensors.visit(args, inputs)
+        tensors.visit(kwargs, inputs)
+        inputs = [t for t in inputs if t.requires_grad]
+        seen = dict(zip(map(id, inputs), self._core.begin_forward(self._boundary, inputs)))
+        if not seen:
+            return None
+        change = lambda t: seen.get(id(t), t)
+        return tensors.replace(args, change), tensors.replace(kwargs, change)
+
+
+class _After(_Hook):
+    def __init__(self, core, index):
+        self._core, self._index = core, index
+
+    def __call__(self, module, args, output):
+        outputs = []
+        tensors.visit(output, outputs)
+        self._core.end_forward([t for t in outputs if t.requires_grad] if torch.is_grad_enabled() else [])
+        for tensor in outputs:  # a parameter that is handed out stays whole for the one who called
+            if isinstance(tensor, torch.nn.Parameter) and id(tensor) in self._index:
+                self._core.also_uses(self._index[id(tensor)])
+
 
 class UseHooks:
     """Hooks on the modules that are units. remove() takes all of them away."""
@@ -32,34 +80,8 @@ class UseHooks:
             self._lend(view)
 
     def _watch(self, boundary, module):
-        core = self._core
-
-        def before(module, args, kwargs):
-            if not torch.is_grad_enabled():
-                core.begin_forward(boundary, [])
-                return None
-            inputs = []
-            tensors.visit(args, inputs)
-            tensors.visit(kwargs, inputs)
-            inputs = [t for t in inputs if t.requires_grad]
-            seen = dict(zip(map(id, inputs), core.begin_forward(boundary, inputs)))
-            if not seen:
-                return None
-            change = lambda t: seen.get(id(t), t)
-            return tensors.replace(args, change), tensors.replace(kwargs, change)
-
-        index = self._index
-
-        def after(module, args, output):
-            outputs = []
-            tensors.visit(output, outputs)
-            core.end_forward([t for t in outputs if t.requires_grad] if torch.is_grad_enabled() else [])
-            for tensor in outputs:  # a parameter that is handed out stays whole for the one who called
-                if isinstance(tensor, torch.nn.Parameter) and id(tensor) in index:
-                    core.also_uses(index[id(tensor)])
-
-        self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-        self._handles.append(module.register_forward_hook(after, always_call=True))
+        self._handles.append(module.register_forward_pre_hook(_Before(self._core, boundary), with_kwargs=True))
+        self._handles.append(module.register_forward_hook(_After(self._core, self._index), always_call=True))
 
     def _lend(self, view):
         for module in view.modules.values():

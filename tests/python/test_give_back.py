@@ -94,3 +94,23 @@ def held_while_given_back():
 def test_what_somebody_holds_stays(world=2):
     for inside, after, whole in ranks.run(world, held_while_given_back):
         assert inside == whole and after == 0
+
+
+def save_and_load(folder):
+    model, engine = make("own", bf16=True)
+    train(engine)
+    expected = values(model)
+    resident = model[0].bias.numel()
+    engine.empty_partition_cache()
+    engine.save_checkpoint(folder)
+    saved = resident, model[0].bias.numel(), model[0].weight.numel()
+    train(engine)
+    engine.empty_partition_cache()
+    engine.load_checkpoint(folder)
+    loaded = resident, model[0].bias.numel(), model[0].weight.numel()
+    return saved, loaded, all(torch.equal(a, b) for a, b in zip(values(model), expected))
+
+
+def test_small_parameters_are_whole_again_after_a_save_and_a_load(tmp_path):
+    for saved, loaded, same in ranks.run(2, save_and_load, str(tmp_path)):
+        assert saved == loaded == (WIDTH, WIDTH, 0) and same

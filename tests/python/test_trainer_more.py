@@ -143,3 +143,21 @@ def test_the_trainer_finds_a_batch_that_fits_and_trains_as_if_it_had_begun_with_
     for (tried, losses), (twos, plain_losses) in zip(found, plain):
         assert tried[0] == 4 and set(twos) == {2} and tried[-len(twos):] == twos
         assert losses == pytest.approx(plain_losses, abs=1e-6) and len(losses) == 4
+
+
+def predict_untrained(folder):
+    args = base.arguments(folder, base.config_of(3))
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(base.tiny_config())
+    rows = base.data(8)
+    with torch.no_grad():
+        expected = model.eval()(torch.stack([row["input_ids"] for row in rows])).logits
+    trainer = transformers.Trainer(model=model, args=args, eval_dataset=rows)
+    loss = trainer.evaluate()["eval_loss"]
+    return loss, trainer.predict(rows).predictions, expected
+
+
+def test_a_model_is_evaluated_at_stage_3_without_having_been_trained(tmp_path):
+    for loss, found, expected in ranks.run(2, predict_untrained, str(tmp_path)):
+        assert 0 < loss < 10  # that of random guesses is 4.2
+        assert torch.allclose(torch.as_tensor(found), expected, atol=1e-5)

@@ -33,6 +33,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self.client_model_parameters = model_parameters
         self.mpu, self.mesh_device = mpu, mesh_device
         self._check_arguments(model, optimizer, lr_scheduler)
+        sharded_params.check_values(model)
         self._place(model, dont_change_device)
         # Masters start from the rounded values, as users of this interface know it.
         early = any(sharded_params.handle_of(p) is not None for p in model.parameters())

@@ -133,7 +133,7 @@ def choose_scheduler(engine, client, base_optimizer):
             return client(base_optimizer)
         return client
     name = engine.scheduler_name()
-    if name is None:
+    if name is None or base_optimizer is None:  # a model that is only evaluated
         return None
     params = _numbers(engine.scheduler_params())
     found = lr_schedules.SCHEDULES.get(name) or getattr(torch.optim.lr_scheduler, name, None)
