@@ -14,6 +14,7 @@
 #include "capstan/base/guard.h"
 #include "capstan/base/text.h"
 #include "capstan/cli/exact_numbers.h"
+#include "capstan/cli/report/build_facts.h"
 
 namespace capstan::cli {
 namespace {
@@ -136,6 +137,7 @@ ErrorInfo explain(const CLI::ParseError& error, const CLI::App& app) {
 int run_command(const std::string& about, const AddCommands& add_commands, int argc, char** argv) {
   CLI::App app{about, "capstan"};
   app.require_subcommand(1);
+  app.set_version_flag("--version", fmt::format("capstan {}", build_facts().version));
   int exit_code = 0;
   add_commands(app, exit_code);
   require_exact_numbers(app);

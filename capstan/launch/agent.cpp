@@ -31,12 +31,13 @@ class Agent final : public ProcessEvents {
         machine_(std::move(machine)),
         in_(in),
         out_(poller_, out),
-        processes_(poller_, signals_, *this, /*split_at_return=*/false) {}
+        processes_(poller_, signals_, *this) {}
 
   int run(const std::string& token);
 
-  void on_output(std::size_t index, Stream stream, std::string_view line, char) override {
-    out_.add(encode({stream == Stream::out ? "out" : "err", rank_of(index), std::string(line)}));
+  void on_output(std::size_t index, Stream stream, std::string_view line, char end) override {
+    const std::string verb = stream == Stream::out ? "out" : "err";
+    out_.add(encode({end == '\r' ? verb + "bar" : verb, rank_of(index), std::string(line)}));
   }
   void on_exit(std::size_t index, const Ending& ending) override {
     endings_.emplace_back(rank_of(index), ending);
@@ -96,6 +97,8 @@ void Agent::read_orders() {
 void Agent::obey(const Message& order) {
   if (order.verb == "start" && !started_ && !stopping_) {
     start({order.text, order.number});
+  } else if (order.verb == "redraw") {
+    processes_.split_at_return(order.number != 0);
   } else if (order.verb == "signal") {
     processes_.signal_all(order.number);
   } else if (order.verb == "stop") {

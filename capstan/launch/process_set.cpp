@@ -54,13 +54,8 @@ std::set<pid_t> children_of_this_process() {
 
 }  // namespace
 
-ProcessSet::ProcessSet(Poller& poller, SignalWatch& signals, ProcessEvents& events,
-                       bool split_at_return)
-    : poller_(poller),
-      signals_(signals),
-      events_(events),
-      split_at_return_(split_at_return),
-      strangers_(children_of_this_process()) {
+ProcessSet::ProcessSet(Poller& poller, SignalWatch& signals, ProcessEvents& events)
+    : poller_(poller), signals_(signals), events_(events), strangers_(children_of_this_process()) {
   prctl(PR_GET_CHILD_SUBREAPER, &was_subreaper_);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }

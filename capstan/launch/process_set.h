@@ -38,12 +38,14 @@ class ProcessSet {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // All four must outlive this. `split_at_return`: see LineSplitter.
-  ProcessSet(Poller& poller, SignalWatch& signals, ProcessEvents& events, bool split_at_return);
+  // All three must outlive this.
+  ProcessSet(Poller& poller, SignalWatch& signals, ProcessEvents& events);
   ProcessSet(const ProcessSet&) = delete;
   ProcessSet& operator=(const ProcessSet&) = delete;
   ~ProcessSet();  // kills what is still there
 
+  // Of processes that are started from here on: see LineSplitter.
+  void split_at_return(bool split) { split_at_return_ = split; }
   std::size_t start(const Process& process);             // its index; throws IoError
   void send(std::size_t index, std::string_view bytes);  // to an agent on a pipe
   void close_input(std::size_t index);
@@ -89,7 +91,7 @@ class ProcessSet {
   Poller& poller_;
   SignalWatch& signals_;
   ProcessEvents& events_;
-  bool split_at_return_;
+  bool split_at_return_ = false;
   bool paused_ = false;
   int was_subreaper_ = 0;
   std::set<pid_t> strangers_;  // children from before

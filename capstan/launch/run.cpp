@@ -32,8 +32,8 @@ class Job final : public ProcessEvents {
   Job(const Plan& plan, const RunOptions& options)
       : plan_(plan),
         screen_(poller_, options, plan.world_size()),
-        processes_(poller_, signals_, *this,
-                   /*split_at_return=*/!options.on_line && isatty(options.out_fd) == 1),
+        processes_(poller_, signals_, *this),
+        redraws_(!options.on_line && isatty(options.out_fd) == 1),
         endings_(static_cast<std::size_t>(plan.world_size())) {}
 
   Result run();
@@ -66,6 +66,7 @@ class Job final : public ProcessEvents {
   SignalWatch signals_;
   Screen screen_;
   ProcessSet processes_;
+  bool redraws_;  // on a terminal: progress bars of ranks move
   std::unique_ptr<Links> links_;
   std::optional<HeldPort> port_;
 
@@ -111,6 +112,7 @@ void Job::start() {
       process.env["CAPSTAN_LINK_TOKEN"] = links_->token();
     }
   }
+  processes_.split_at_return(redraws_ && is_local());  // agents do it themselves
   for (const Process& process : processes) processes_.start(process);
 }
 
@@ -149,6 +151,7 @@ void Job::on_hello(const Hello& hello) {
     tell_agents({"stop", SIGTERM, ""});
   } else if (agents_greeted_ == expected) {
     agents_started_ = true;
+    if (redraws_) tell_agents({"redraw", 1, ""});
     tell_agents({"start", master_.port, master_.addr});
   }
 }
@@ -156,10 +159,10 @@ void Job::on_hello(const Hello& hello) {
 void Job::on_message(const Message& message) {
   const int rank = message.number;
   const bool known = rank >= 0 && rank < plan_.world_size();
-  if (known && message.verb == "out") {
-    screen_.rank_line(rank, Stream::out, message.text, '\n');
-  } else if (known && message.verb == "err") {
-    screen_.rank_line(rank, Stream::err, message.text, '\n');
+  const bool redrawn = message.verb == "outbar" || message.verb == "errbar";
+  if (known && (message.verb == "out" || message.verb == "err" || redrawn)) {
+    const Stream stream = message.verb.starts_with("out") ? Stream::out : Stream::err;
+    screen_.rank_line(rank, stream, message.text, redrawn ? '\r' : '\n');
   } else if (known && message.verb == "ended") {
     on_rank_end(rank, ending_from_message(message));
   } else if (known && message.verb == "failed") {

@@ -2,9 +2,11 @@
 //
 //   agent to launcher   hello RANK TOKEN PORT ADDR      first rank; a free port; where it is
 //                       out RANK LINE / err RANK LINE   one line of a rank's output
+//                       outbar RANK LINE / errbar …     one that a carriage return ended
 //                       ended RANK CODE SIGNAL RSS OOM LIMIT NAME
 //                       failed RANK SENTENCE            the rank could not be started
-//   launcher to agent   start PORT ADDR                 where rank 0 listens; start the ranks
+//   launcher to agent   redraw 1 _                      a terminal shows it: send such lines apart
+//                       start PORT ADDR                 where rank 0 listens; start the ranks
 //                       signal N _                      pass it on
 //                       stop N _                        begin to stop with that signal
 #pragma once

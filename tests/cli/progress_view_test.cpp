@@ -70,6 +70,14 @@ TEST(Figures, ShowLossScaleGpuUseAndSkippedStepsOnlyWhenThereAreAny) {
   EXPECT_THAT(figures(stats), HasSubstr("gpu 97%  skipped"));
 }
 
+TEST(BarLine, LeavesOutWholeFiguresAndKeepsTheTimeLeft) {
+  const std::chrono::seconds left(61);
+  EXPECT_EQ(bar_line(some_stats(), left, 80),
+            "[########............] step 120/300  loss 2.3140  lr 6.00e-04  1:01 left");
+  EXPECT_EQ(bar_line(some_stats(), left, 40), "step 120/300  loss 2.3140  1:01 left");
+  EXPECT_EQ(bar_line(some_stats(), left, 30), "step 120/300  1:01 left");
+}
+
 TEST(BarLine, NeverFillsTheLastColumn) {
   for (const int columns : {0, 1, 10, 80, 200}) {
     const auto length = bar_line(some_stats(), std::chrono::seconds(61), columns).size();
@@ -97,7 +105,9 @@ TEST(ProgressView, PrintsPlainLinesWithoutATerminal) {
 
 TEST(ProgressView, RedrawsItsLineOnATerminal) {
   const std::string text = written({.columns = 200}, three_steps);
-  EXPECT_THAT(text, HasSubstr("\033[K\r"));
+  EXPECT_THAT(text, HasSubstr("\033[?7l[######..............] step 1/3"))
+      << "a narrower terminal would wrap it";
+  EXPECT_THAT(text, HasSubstr("\033[K\033[?7h\r\033[m"));
   EXPECT_THAT(text, HasSubstr("a remark\033[K\n"));
   EXPECT_THAT(text, testing::EndsWith("\n"));
 }

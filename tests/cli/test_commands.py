@@ -1,6 +1,7 @@
 """Words that the command line does not know are named, with the nearest that it does."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -36,3 +37,8 @@ def test_help_is_no_mistake():
     for words in (["--help"], ["config", "--help"], ["train", "-h"]):
         done = subprocess.run([CAPSTAN, *words], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and "Usage:" in done.stdout and done.stderr == ""
+
+
+def test_the_version_is_told():
+    done = subprocess.run([CAPSTAN, "--version"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and re.fullmatch(r"capstan \d+\.\d+\.\d+\n", done.stdout)

@@ -1,6 +1,7 @@
 """Runs `capstan launch` and finds every process that it leaves behind."""
 
 import os
+import pty
 import signal
 import subprocess
 import time
@@ -112,3 +113,30 @@ def parse_facts(text):
         if "rank=" in line and "launcher=" in line:
             facts.append(dict(word.split("=", 1) for word in line[line.index("rank="):].split(" ")))
     return sorted(facts, key=lambda f: int(f["rank"]))
+
+
+class Terminal:
+    """A pseudo-terminal with `capstan launch` as its foreground program, as a person would run it."""
+
+    def __init__(self, *args):
+        self.master, slave = pty.openpty()
+        self.job = Job(*args, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+                       preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0))
+        os.close(slave)
+        self.text = b""
+
+    def read_until(self, wanted):
+        while self.text.count(wanted[0]) < wanted[1]:
+            self.text += os.read(self.master, 4096)
+
+    def press_ctrl_c(self):
+        os.write(self.master, b"\x03")
+
+    def close(self):
+        try:
+            while chunk := os.read(self.master, 4096):
+                self.text += chunk
+        except OSError:
+            pass  # the other end is closed
+        self.job.process.wait(60)
+        os.close(self.master)

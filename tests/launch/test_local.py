@@ -1,7 +1,6 @@
 """capstan launch on this machine: output, failures, stopping, leftovers."""
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import time
 
 import pytest
 
-from launching import (BIN, CAPSTAN, PYTHON, Job, clean_environment, launch, parse_facts, rank_lines, shell, wait_for)
+from launching import (BIN, CAPSTAN, PYTHON, Job, Terminal, clean_environment, launch, parse_facts, rank_lines, shell, wait_for)
 
 
 def test_ranks_learn_who_they_are():
@@ -114,33 +113,6 @@ def test_user_signals_reach_the_ranks():
         job.kill_rest()
 
 
-class Terminal:
-    """A pseudo-terminal with `capstan launch` as its foreground program, as a person would run it."""
-
-    def __init__(self, *args):
-        self.master, slave = pty.openpty()
-        self.job = Job(*args, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-                       preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0))
-        os.close(slave)
-        self.text = b""
-
-    def read_until(self, wanted):
-        while self.text.count(wanted[0]) < wanted[1]:
-            self.text += os.read(self.master, 4096)
-
-    def press_ctrl_c(self):
-        os.write(self.master, b"\x03")
-
-    def close(self):
-        try:
-            while chunk := os.read(self.master, 4096):
-                self.text += chunk
-        except OSError:
-            pass  # the other end is closed
-        self.job.process.wait(60)
-        os.close(self.master)
-
-
 def test_ctrl_c_once_stops_all_cleanly(tmp_path):
     script = tmp_path / "s.py"
     script.write_text("import time\ntry:\n    print('up')\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('bye')\n")
@@ -172,15 +144,25 @@ def test_ctrl_c_twice_does_not_wait():
         terminal.job.kill_rest()
 
 
-def test_progress_bars_move_on_a_terminal():
-    terminal = Terminal("-n", 1, "--launcher", "local", "--grace", 2, "--no_python", "/bin/sh", "-c",
-                        "printf '10%%\\r20%%\\r'; read x; sleep 600")
+# With agents between: on this machine ssh is not needed to start one.
+@pytest.mark.parametrize("launcher", ["local", "ssh"])
+@pytest.mark.parametrize("stream", [1, 2])
+def test_progress_bars_move_on_a_terminal(launcher, stream):
+    terminal = Terminal("-n", 1, "--launcher", launcher, "--grace", 2, "--no_python", "/bin/sh", "-c",
+                        f"printf '10%%\\r20%%\\r' >&{stream}; read x; sleep 600")
     try:
         terminal.read_until((b"[rank 0] 10%\r", 1))
         terminal.press_ctrl_c()
         terminal.close()
+        assert b"is no message" not in terminal.text
     finally:
         terminal.job.kill_rest()
+
+
+@pytest.mark.parametrize("launcher", ["local", "ssh"])
+def test_without_a_terminal_a_bar_is_one_line_as_it_was_written(launcher):
+    job = launch("-n", 1, "--launcher", launcher, "--no_python", "/bin/sh", "-c", "printf '10%%\\r20%%\\r\\nend\\n'")
+    assert job.code == 0 and rank_lines(job.out)[0] == ["10%\r20%\r", "end"], job.out
 
 
 def test_lines_of_many_ranks_never_mix():

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from launching import (BIN, CAPSTAN, PYTHON, Job, clean_environment, launch, parse_facts, rank_lines, shell, wait_for)
+from launching import (BIN, CAPSTAN, PYTHON, Job, Terminal, clean_environment, launch, parse_facts, rank_lines, shell, wait_for)
 
 if shutil.which("mpirun") is None:
     pytest.skip("there is no mpirun on this machine (apt-get install openmpi-bin)", allow_module_level=True)
@@ -17,6 +17,17 @@ def test_cpu_ranks_of_a_program_form_one_mpi_world():
     job = launch("-n", 3, "--no_python", BIN / "mpi_sum_print")  # no --launcher: it is chosen
     assert job.code == 0, job.err
     assert rank_lines(job.out) == {rank: [f"mpi rank {rank} of 3, sum 3"] for rank in range(3)}
+
+
+def test_progress_bars_move_on_a_terminal():
+    terminal = Terminal("-n", 2, "--launcher", "mpi", "--grace", 2, "--no_python", "/bin/sh", "-c",
+                        "printf '10%%\\r20%%\\r'; read x; sleep 600")
+    try:
+        terminal.read_until((b"[rank 0] 10%\r", 1))
+        terminal.press_ctrl_c()
+        terminal.close()
+    finally:
+        terminal.job.kill_rest()
 
 
 def test_ranks_under_our_mpirun_know_all_their_facts():

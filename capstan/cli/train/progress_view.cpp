@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -16,6 +17,8 @@ namespace capstan::cli::train {
 namespace {
 
 constexpr int kBarColumns = 20;
+constexpr int kColumnsForBar = 60;       // chosen: in fewer, the figures need the room
+constexpr std::string_view kGap = "  ";  // between figures
 // Chosen: fast enough to look alive, slow enough not to flood a terminal over ssh.
 constexpr std::chrono::milliseconds kRedrawPause{100};
 
@@ -30,6 +33,13 @@ std::string short_count(double value) {
 std::string flops_text(double flops) {
   if (flops >= 1e12) return fmt::format("{:.4g} TFLOP/s", flops / 1e12);
   return fmt::format("{:.3g} GFLOP/s", flops / 1e9);
+}
+
+std::string bar_text(const StepStats& stats) {
+  const auto filled = static_cast<std::size_t>(std::clamp<std::int64_t>(
+      kBarColumns * stats.step / std::max<std::int64_t>(1, stats.max_steps), 0, kBarColumns));
+  const std::string rest(static_cast<std::size_t>(kBarColumns) - filled, '.');
+  return fmt::format("[{}{}]", std::string(filled, '#'), rest);
 }
 
 class PlainLines final : public ProgressView {
@@ -94,8 +104,11 @@ class Bar final : public ProgressView {
       left = std::chrono::duration_cast<std::chrono::seconds>(
           each * static_cast<double>(last_->max_steps - last_->step));
     }
-    // The return comes last: a launcher that passes this on knows by it that the line is whole.
-    std::fprintf(out_, "%s\033[K\r", bar_line(*last_, left, columns_).c_str());
+    // Without wrapping: on a terminal made narrower meanwhile, a line of two rows would stay. What
+    // follows the return changes nothing on the screen; it tells a launcher that passes this on
+    // that the line is whole, and no "\r\n".
+    std::fprintf(out_, "\033[?7l%s\033[K\033[?7h\r\033[m",
+                 bar_line(*last_, left, columns_).c_str());
     std::fflush(out_);
   }
 
@@ -127,13 +140,19 @@ std::string clock_text(std::chrono::seconds time) {
 }
 
 std::string bar_line(const StepStats& stats, std::chrono::seconds left, int columns) {
-  const auto filled = static_cast<std::size_t>(std::clamp<std::int64_t>(
-      kBarColumns * stats.step / std::max<std::int64_t>(1, stats.max_steps), 0, kBarColumns));
-  const std::string bar =
-      std::string(filled, '#') + std::string(static_cast<std::size_t>(kBarColumns) - filled, '.');
-  const std::string line = fmt::format("[{}] {}  {} left", bar, figures(stats), clock_text(left));
   // One column stays free: a full line would wrap and could not be redrawn.
-  return line.substr(0, static_cast<std::size_t>(std::max(0, columns - 1)));
+  const auto room = static_cast<std::size_t>(std::max(0, columns - 1));
+  std::string line = columns < kColumnsForBar ? "" : bar_text(stats) + " ";
+  const std::string end = fmt::format("{} left", clock_text(left));
+  const std::string all = figures(stats);
+  for (std::size_t begin = 0; begin < all.size();) {
+    const std::size_t next = std::min(all.find(kGap, begin), all.size());
+    const std::size_t length = next - begin;
+    if (line.size() + length + kGap.size() + end.size() > room) break;
+    line.append(all, begin, length).append(kGap);
+    begin = next + kGap.size();
+  }
+  return (line + end).substr(0, room);
 }
 
 std::unique_ptr<ProgressView> make_progress_view(std::FILE* out, const ViewOptions& options) {

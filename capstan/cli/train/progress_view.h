@@ -13,7 +13,7 @@ namespace capstan::cli::train {
 // "step 120/300  loss 2.3140  lr 6.0e-04  …": the figures on one line.
 std::string figures(const StepStats& stats);
 
-// A bar of at most `columns` columns: share done, figures, time left.
+// A bar of less than `columns` columns: share done, the first figures that fit, time left.
 std::string bar_line(const StepStats& stats, std::chrono::seconds left, int columns);
 
 // "1:05", "2:03:09".
