@@ -108,7 +108,9 @@ Process srun_process(const Options& options, const Machine& machine, const Pool&
                                              "{}, {} has {}",
                                              pool.front().name, pool.front().slots.size(),
                                              host.name, host.slots.size()),
-                         .where = "--include/--exclude",
+                         .where = options.include.empty() && options.exclude.empty()
+                                      ? "SLURM_TASKS_PER_NODE"
+                                      : "--include/--exclude",
                          .fix = "choose whole hosts, or -n for a number per host"});
     }
   }

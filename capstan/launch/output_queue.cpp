@@ -17,7 +17,7 @@ bool is_writable_now(int fd) {
 }  // namespace
 
 void OutputQueue::add(std::string_view bytes) {
-  if (broken_ || bytes.empty()) return;
+  if (is_broken() || bytes.empty()) return;
   // Sent at the next round of waiting, many lines at once.
   if (is_empty()) poller_.watch_writable(fd_, [this] { send(); });
   pending_.append(bytes);
@@ -27,7 +27,7 @@ void OutputQueue::send() {
   // The fd may be in blocking mode and shared with the user's shell, so its mode is left alone: a
   // writable pipe takes a page without blocking.
   constexpr std::size_t kPageBytes = 4096;
-  while (!broken_ && !is_empty() && is_writable_now(fd_)) {
+  while (!is_broken() && !is_empty() && is_writable_now(fd_)) {
     const std::size_t size = std::min(kPageBytes, pending_.size() - sent_);
     const ssize_t written = ::write(fd_, pending_.data() + sent_, size);
     if (written >= 0) {
@@ -35,10 +35,10 @@ void OutputQueue::send() {
     } else if (errno == EAGAIN) {
       break;
     } else if (errno != EINTR) {
-      broken_ = true;
+      error_ = errno;
     }
   }
-  if (broken_ || is_empty()) {
+  if (is_broken() || is_empty()) {
     pending_.clear();
     sent_ = 0;
     poller_.unwatch_writable(fd_);

@@ -22,7 +22,8 @@ class OutputQueue {
   // Readers of ranks pause while this holds, so that a flood ends in the rank's own pipe.
   bool is_full() const { return pending_.size() - sent_ > kFullBytes; }
   bool is_empty() const { return pending_.size() == sent_; }
-  bool is_broken() const { return broken_; }  // nobody reads any more
+  bool is_broken() const { return error_ != 0; }
+  int error() const { return error_; }  // why: EPIPE where nobody reads any more, ENOSPC, …
 
  private:
   static constexpr std::size_t kFullBytes = 1 << 20;
@@ -32,7 +33,7 @@ class OutputQueue {
   int fd_;
   std::string pending_;
   std::size_t sent_ = 0;  // bytes of pending_ that are gone
-  bool broken_ = false;
+  int error_ = 0;
 };
 
 }  // namespace capstan::launch

@@ -115,6 +115,8 @@ Pool parse_hostfile(std::string_view text, const std::string& file) {
   Pool pool;
   std::string problems;
   int line_number = 0;
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors begin UTF-8 with it
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   for (const std::string& raw : split(text, '\n')) {
     ++line_number;
     const std::string_view line = trim(raw);

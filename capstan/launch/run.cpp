@@ -1,10 +1,12 @@
 #include "capstan/launch/run.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -301,8 +303,11 @@ void Job::turn() {
   }
   judge_carriers();
   if (screen_.is_broken() && !stopping_) {
-    result_.exit_code = 128 + SIGPIPE;
-    result_.sentence = "stopped: nobody reads the output any more";
+    const bool unread = screen_.error() == EPIPE;
+    result_.exit_code = unread ? 128 + SIGPIPE : kExitUserError;
+    result_.sentence = unread ? "stopped: nobody reads the output any more"
+                              : fmt::format("stopped: the output cannot be written: {}",
+                                            std::generic_category().message(screen_.error()));
     stop(SIGTERM);
   }
   processes_.pause_output(screen_.is_full());

@@ -29,6 +29,7 @@ class Screen {
   bool is_full() const { return out_.is_full() || err_.is_full(); }
   bool is_empty() const { return out_.is_empty() && err_.is_empty(); }
   bool is_broken() const { return out_.is_broken(); }
+  int error() const { return out_.error(); }  // see OutputQueue
 
  private:
   struct Tail {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import time
@@ -104,3 +105,32 @@ def test_mistakes_are_named(text, tmp_path):
     empty.mkdir()
     done = train("-n", 1, "--data", empty, check=False)
     assert done.returncode == 2 and "there is no text" in done.stderr
+
+
+def test_places_that_cannot_be_written_are_told_before_training(text, tmp_path):
+    file = text / "numbers.txt"
+    for words, where in ((["--save", file], file), (["--save", file / "x"], file / "x"), (["--save", "/proc/here"], "/proc/here"),
+                         (["--curve", tmp_path / "no" / "c.html"], tmp_path / "no" / "c.html"), (["--curve", tmp_path], tmp_path)):
+        done = train("-n", 1, "--data", text, *TINY, "--max-steps", 3, *words, check=False)
+        assert done.returncode == 2 and f"where: {where}\n" in done.stderr and "step 1/3" not in done.stdout, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text"]
+
+
+def test_a_short_run_with_the_default_configuration_warns_of_nothing(text):
+    assert "warm" not in train("-n", 1, "--data", text, *TINY, "--max-steps", 3).stderr
+
+
+def test_a_terminal_that_cannot_redraw_gets_plain_lines(text):
+    for kind, bars in (("dumb", 0), ("xterm", 1)):
+        master, slave = pty.openpty()
+        with subprocess.Popen([CAPSTAN, "train", "-n", "1", "--data", text, *TINY, "--max-steps", "2"], stdout=slave, stdin=slave,
+                              env={**os.environ, "TERM": kind}) as process:
+            os.close(slave)
+            shown = b""
+            try:
+                while chunk := os.read(master, 4096):
+                    shown += chunk
+            except OSError:
+                pass  # the other end is closed
+        os.close(master)
+        assert process.returncode == 0 and b"step 2/2" in shown and (b"\x1b[" in shown) == bool(bars), shown

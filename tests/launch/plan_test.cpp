@@ -176,6 +176,9 @@ TEST(Plan, UsesSrunInABatchJobButNotInsideAStep) {
   EXPECT_THAT(argv, Contains("--ntasks=6"));
   EXPECT_THAT(argv, Contains("--nodelist=n1,n2"));
   EXPECT_THAT(argv, Contains("--mpi=pmix"));
+  Environment uneven = job;
+  uneven["SLURM_TASKS_PER_NODE"] = "3,1";
+  EXPECT_THAT(message_of(options, plain_machine(uneven)), HasSubstr("SLURM_TASKS_PER_NODE"));
   Environment step = job;
   step["SLURM_JOB_NUM_NODES"] = step["SLURM_STEP_NUM_NODES"] = step["SLURM_STEP_NUM_TASKS"] = "1";
   step["SLURM_PROCID"] = "0";

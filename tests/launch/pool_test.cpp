@@ -39,6 +39,12 @@ TEST(Hostfile, NamesEveryBadLineAtOnce) {
 TEST(Hostfile, RefusesAFileWithoutHostsAndAbsurdCounts) {
   EXPECT_THAT(message_of([] { parse_hostfile("# nothing\n", "f"); }), HasSubstr("names no host"));
   EXPECT_THROW(parse_hostfile("", "f"), ConfigError);
+  EXPECT_EQ(parse_hostfile("\xef\xbb\xbf"
+                           "a slots=2\r\n",
+                           "f")
+                .front()
+                .name,
+            "a");
   EXPECT_THROW(parse_hostfile("a slots=99999999999", "f"), ConfigError);
   EXPECT_THROW(parse_hostfile("a slots=2junk", "f"), ConfigError);
 }

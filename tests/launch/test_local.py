@@ -165,6 +165,16 @@ def test_without_a_terminal_a_bar_is_one_line_as_it_was_written(launcher):
     assert job.code == 0 and rank_lines(job.out)[0] == ["10%\r20%\r", "end"], job.out
 
 
+def test_output_that_cannot_be_written_is_told_as_that():
+    with open("/dev/full", "wb") as full:
+        job = Job("-n", 1, "--launcher", "local", "--grace", 2, "--no_python", "/bin/sh", "-c", "echo up; sleep 600", stdout=full)
+        try:
+            assert job.process.wait(120) == 2
+            assert b"stopped: the output cannot be written: No space left on device" in job.process.stderr.read()
+        finally:
+            job.kill_rest()
+
+
 def test_lines_of_many_ranks_never_mix():
     script = "import os, sys\nline = os.environ['RANK'] * 3000\nfor _ in range(50): sys.stdout.write(line + '\\n')\n"
     job = launch("-n", 8, "--launcher", "local", "--no_python", sys.executable, "-uc", script)

@@ -117,7 +117,7 @@ std::string default_config() {
     "type": "AdamW", "params": {"lr": 2e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}
   },
   "scheduler": {
-    "type": "WarmupCosineLR", "params": {"warmup_num_steps": 20, "total_num_steps": "auto"}
+    "type": "WarmupCosineLR", "params": {"warmup_num_steps": "auto", "total_num_steps": "auto"}
   }
 })";
 }

@@ -167,7 +167,9 @@ int terminal_columns(std::FILE* out) {
     return std::max(0, columns);
   }
   winsize size{};
-  if (isatty(fileno(out)) == 0) return 0;
+  const char* const kind = std::getenv("TERM");
+  const bool dumb = kind != nullptr && std::string_view(kind) == "dumb";  // knows no redrawing
+  if (dumb || isatty(fileno(out)) == 0) return 0;
   constexpr int kUsualColumns = 80;  // a terminal that does not know its own size
   if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsualColumns;
   return size.ws_col;

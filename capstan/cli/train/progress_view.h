@@ -37,7 +37,7 @@ struct ViewOptions {
 std::unique_ptr<ProgressView> make_progress_view(std::FILE* out, const ViewOptions& options);
 
 // Columns of the terminal behind `out`, or those that CAPSTAN_COLUMNS names (for a rank whose
-// output goes through a launcher to a terminal); 0 where there is none.
+// output goes through a launcher to a terminal); 0 where there is none, or one that cannot redraw.
 int terminal_columns(std::FILE* out);
 
 }  // namespace capstan::cli::train

@@ -11,6 +11,7 @@
 #include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/setup.h"
 #include "capstan/cli/train/trainer.h"
+#include "capstan/engine/together.h"
 #include "capstan/models/attention_choice.h"
 
 namespace capstan::cli::train {
@@ -56,6 +57,9 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
     logger.log(LogLevel::warning, fmt::format("warning: {} ({})", warning.what, warning.where));
   }
   const c10::Device device = choose_device(arguments.device, world.env());
+  engine::together(world.group(), device, [&] {
+    if (first) check_places(arguments.output, arguments.checkpoint);
+  });
   if (device.is_cuda()) models::prefer_cudnn_attention();
   const models::GptOptions named = model_options(arguments.model, arguments.seed);
   const std::int64_t tokens = arguments.data.tokens > 0 ? arguments.data.tokens : named.context;

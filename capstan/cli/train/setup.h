@@ -21,6 +21,9 @@ RankEnv training_ranks(const Arguments& arguments, const RankEnv& started);
 // Throws ConfigError with all problems of the file at once.
 config::Resolved training_config(const Arguments& arguments, int world_size);
 
+// What is written at the end of a run must be writable at its start. Throws IoError.
+void check_places(const OutputArguments& output, const CheckpointArguments& checkpoint);
+
 models::GptOptions model_options(const ModelArguments& arguments, std::uint64_t seed);
 
 // For the whole process; before anything else uses a GPU.

@@ -1,6 +1,7 @@
 #include "capstan/cli/train/trainer.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/memory_use.h"
 #include "capstan/data/unicode.h"
+#include "capstan/io/failure.h"
 #include "capstan/models/attention_choice.h"
 
 namespace capstan::cli::train {
@@ -28,9 +30,10 @@ void write_curve(const std::string& path, const Curve& curve) {
   std::ofstream file(path);
   file << curve_page(curve) << std::flush;
   if (!file) {
-    throw IoError({.what = "cannot write the loss curve",
+    throw IoError({.what = "cannot write the loss curve: " + io::errno_text(errno),
                    .where = path,
-                   .fix = "give a path in a folder that exists and can be written"});
+                   .fix = "make room there; the figures are in the file of --metrics, if one was "
+                          "given"});
   }
 }
 
