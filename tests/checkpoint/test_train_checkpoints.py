@@ -69,6 +69,15 @@ def test_a_resumed_run_neither_draws_nor_sends_weights_that_it_loads(text, tmp_p
     assert whole > 4 * 120_000 and resumed < whole / 20  # norms and biases stay
 
 
+def test_a_resumed_run_adds_to_its_metrics_and_a_new_one_begins_them_anew(text, tmp_path):
+    words = ["train", "-n", 1, "--config", config(), "--data", text, *TINY, "--metrics", tmp_path / "m.jsonl"]
+    again = ["--save", tmp_path / "saved", "--resume", tmp_path / "saved"]
+    (tmp_path / "m.jsonl").write_text("of another run\n")
+    assert "the first step is not timed" in run(*words, *again, "--max-steps", 1)
+    run(*words, *again, "--max-steps", 3)
+    assert list(losses(tmp_path / "m.jsonl")) == [1, 2, 3]
+
+
 def test_other_ranks_and_stages_go_on_with_the_very_next_samples(text, tmp_path):
     run("train", "-n", 2, "--config", config(3), "--data", text, *TINY, "--max-steps", 4, "--save", tmp_path / "saved",
         "--save-every", 2, "--metrics", tmp_path / "two.jsonl")

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <limits>
+#include <sstream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -129,6 +131,18 @@ TEST(MetricsLine, IsOneJsonObject) {
   EXPECT_EQ(json["skipped"], true);
   EXPECT_EQ(json["memory_bytes"]["host"], 900 << 20);
   EXPECT_EQ(metrics_line(stats).find('\n'), std::string::npos);
+}
+
+TEST(MetricsFile, GoesOnAfterALineThatWasCutOff) {
+  const test::TempFolder folder;
+  const auto path = folder.path() / "m.jsonl";
+  std::ofstream(path) << "{\"step\":1}\n{\"st";
+  for (const char* line : {"{\"step\":2}", "{\"step\":3}"}) {
+    MetricsFile(path, MetricsFile::Begin::at_end).write(line);
+  }
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text.str(), "{\"step\":1}\n{\"st\n{\"step\":2}\n{\"step\":3}\n");
 }
 
 TEST(MetricsFile, HasALinePerWriteAndNamesABadPath) {

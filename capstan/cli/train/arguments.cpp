@@ -43,7 +43,8 @@ void add_data_options(CLI::App& command, DataArguments& data) {
 }
 
 void add_output_options(CLI::App& command, OutputArguments& output) {
-  command.add_option("--metrics", output.metrics, "Write a JSON object per step to this file");
+  command.add_option("--metrics", output.metrics,
+                     "Write a JSON object per step to this file; a resumed run adds to it");
   command.add_option("--curve", output.curve, "Write the loss curve to this HTML file");
   command.add_option("--log-every", output.log_every, "Steps between lines of plain output")
       ->check(CLI::PositiveNumber)

@@ -13,6 +13,13 @@ nlohmann::ordered_json finite_or_null(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
 }
 
+// A kill or a full disk may have cut the last line.
+bool ends_inside_a_line(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  return file.good() && file.get() != '\n';
+}
+
 }  // namespace
 
 std::string metrics_line(const StepStats& stats) {
@@ -33,12 +40,14 @@ std::string validation_line(std::int64_t step, double loss) {
   return nlohmann::ordered_json{{"step", step}, {"validation_loss", finite_or_null(loss)}}.dump();
 }
 
-MetricsFile::MetricsFile(const std::filesystem::path& path) : path_(path), file_(path) {
+MetricsFile::MetricsFile(const std::filesystem::path& path, Begin begin)
+    : path_(path), file_(path, begin == Begin::anew ? std::ios::trunc : std::ios::app) {
   if (!file_) {
     throw IoError({.what = "cannot make the metrics file",
                    .where = path.string(),
                    .fix = "give a path in a folder that exists and can be written"});
   }
+  if (begin == Begin::at_end && ends_inside_a_line(path)) file_ << '\n';
 }
 
 void MetricsFile::write(const std::string& line) {

@@ -16,8 +16,9 @@ std::string validation_line(std::int64_t step, double loss);
 // Threads: one. Each line is complete in the file when the call returns.
 class MetricsFile {
  public:
+  enum class Begin { anew, at_end };
   // Throws IoError when the file cannot be made.
-  explicit MetricsFile(const std::filesystem::path& path);
+  explicit MetricsFile(const std::filesystem::path& path, Begin begin = Begin::anew);
   void write(const std::string& line);  // throws IoError when the disk is full
 
  private:

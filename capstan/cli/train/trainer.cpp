@@ -52,7 +52,10 @@ Trainer::Trainer(const TrainerParts& parts)
   view_ = make_progress_view(
       stdout, {.columns = terminal_columns(stdout), .log_every = arguments_.output.log_every});
   if (!arguments_.output.metrics.empty()) {
-    metrics_ = std::make_unique<MetricsFile>(arguments_.output.metrics);
+    // A run that goes on keeps what it wrote before it was interrupted.
+    const bool goes_on = model_->options().weights_loaded_later;
+    metrics_ = std::make_unique<MetricsFile>(
+        arguments_.output.metrics, goes_on ? MetricsFile::Begin::at_end : MetricsFile::Begin::anew);
   }
   if (!device_.is_cpu()) gpu_use_ = GpuUse::open(device_.index());
 }
@@ -235,7 +238,9 @@ void Trainer::summarize() {
                   {"steps", fmt::format("{} of {:.0f} tokens, {} skipped", curve_.train.size(),
                                         tokens, engine_.progress().skipped)},
                   {"time", clock_text(std::chrono::duration_cast<std::chrono::seconds>(timed_))},
-                  {"speed", fmt::format("{:.0f} tokens/s, {:.4g} TFLOP/s", rate, flops / 1e12)},
+                  {"speed", timed_steps_ == 0 ? "unknown: the first step is not timed"
+                                              : fmt::format("{:.0f} tokens/s, {:.4g} TFLOP/s", rate,
+                                                            flops / 1e12)},
                   {"training loss", fmt::format("{:.4f} -> {:.4f}", curve_.train.front().loss,
                                                 curve_.train.back().loss)},
                   {"validation loss", fmt::format("{:.4f}", curve_.validation.back().loss)},
