@@ -14,12 +14,22 @@ std::string folder_of(const std::filesystem::path& file) {
   return folder.empty() ? "." : folder.string();
 }
 
+// The nearest that is still there afterwards: a folder in the making is hidden, and goes when that
+// fails.
+std::string lasting_folder_of(const std::filesystem::path& file) {
+  std::filesystem::path folder = folder_of(file);
+  while (folder.filename().string().size() > 2 && folder.filename().string().front() == '.') {
+    folder = folder_of(folder);
+  }
+  return folder.string();
+}
+
 std::string fix_for(const FailedCall& call, int error_number) {
   const std::string folder = folder_of(call.file);
   switch (error_number) {
     case ENOSPC:
-      return fmt::format("free space on the disk of {} (df -h {}), or choose another folder",
-                         folder, folder);
+      return fmt::format("free space on the disk of {0} (df -h {0}), or choose another folder",
+                         lasting_folder_of(call.file));
     case EDQUOT:
       return fmt::format("your quota on the disk of {} is used up (quota -s); free space", folder);
     case EFBIG:

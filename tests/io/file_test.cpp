@@ -83,6 +83,17 @@ TEST(File, DescriptorsAreNotInheritedByOtherPrograms) {
   EXPECT_NE(::fcntl(file.descriptor()->fd(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
+// A folder in the making is gone when its maker has failed.
+TEST(Failure, OfAFullDiskNamesAFolderThatLasts) {
+  const auto fix = [](const char* file) {
+    return io_failure({.verb = "write", .file = file}, ENOSPC).info().fix;
+  };
+  EXPECT_THAT(fix("saved/.step3.partial/w"), HasSubstr("(df -h saved)"));
+  EXPECT_THAT(fix(".step3.partial/w"), HasSubstr("(df -h .)"));
+  EXPECT_THAT(fix("../w"), HasSubstr("(df -h ..)"));
+  EXPECT_THAT(fix("/a/b/w"), HasSubstr("(df -h /a/b)"));
+}
+
 TEST(Failure, EveryCommonErrnoHasNameTextAndFix) {
   for (const int number : {ENOSPC, EIO, EACCES, EROFS, EMFILE, EDQUOT, EFBIG, ENODEV, ELOOP}) {
     const IoError error = io_failure({.verb = "write", .file = "/a/b", .offset = 7}, number);
