@@ -1,5 +1,6 @@
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -63,6 +64,13 @@ void bind_stored(py::module_& module) {
       .def_property_readonly("frozen", [](const Reader& self) { return self.index().state.frozen; })
       .def_property_readonly("param_groups", &groups_of)
       .def("names", &names_of, py::arg("column"))
+      .def(
+          "spec",
+          [](const Reader& self, const std::string& column, const std::string& name) {
+            const checkpoint::TensorSpec& spec = self.index().tensor(column, name).spec;
+            return std::make_pair(engine::scalar_type_of(spec.element), spec.shape);
+          },
+          py::arg("column"), py::arg("name"), "The dtype and shape of a tensor, without reading it.")
       .def(
           "read",
           [](Reader& self, const std::string& column, const std::string& name) {

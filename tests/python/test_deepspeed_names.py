@@ -61,11 +61,15 @@ def test_fp32_weights_come_whole_from_a_sharded_checkpoint(tmp_path, monkeypatch
     loaded = zero_to_fp32.load_state_dict_from_zero_checkpoint(Tied(), tmp_path)
     assert torch.equal(loaded.body.weight, masters["body.weight"])
     monkeypatch.setattr(sys, "argv", ["zero_to_fp32.py", str(tmp_path), str(tmp_path / "out"), "--max_shard_size", "300"])
+    reads, read = [], zero_to_fp32._Weights.__getitem__
+    monkeypatch.setattr(zero_to_fp32._Weights, "__getitem__", lambda self, name: reads.append(name) or read(self, name))
     zero_to_fp32.main()
+    assert sorted(reads) == sorted(state)  # each once: the files are planned from sizes alone
     files = sorted((tmp_path / "out").glob("pytorch_model-*.bin"))
     assert len(files) > 1 and (tmp_path / "out" / "pytorch_model.bin.index.json").exists()
     parts = [torch.load(file, weights_only=True) for file in files]
     assert {name for part in parts for name in part} == set(state)
+    assert all(len(part) == 1 or sum(value.nbytes for value in part.values()) <= 300 for part in parts)
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):

@@ -4,6 +4,7 @@
 import argparse
 import glob
 import json
+import math
 import os
 import re
 import sys
@@ -54,6 +55,12 @@ class _Weights(Mapping):
         value = self._stored.read(self._column[owner], owner)
         return value.float() if value.is_floating_point() else value
 
+    def nbytes(self, name):
+        """Of what reading it gives."""
+        owner = self.aliases.get(name, name)
+        dtype, shape = self._stored.spec(self._column[owner], owner)
+        return math.prod(shape) * (torch.float.itemsize if dtype.is_floating_point else dtype.itemsize)
+
     def __iter__(self):
         yield from self._column
         yield from self.aliases
@@ -91,7 +98,7 @@ def _shards(weights, limit):
     """Names of each file, cut where the next tensor would make it larger than `limit`."""
     files, used = [[]], 0
     for name in weights:
-        size = weights[name].nbytes
+        size = weights.nbytes(name)
         if files[-1] and used + size > limit:
             files.append([])
             used = 0
