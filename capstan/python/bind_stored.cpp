@@ -70,7 +70,8 @@ void bind_stored(py::module_& module) {
             const checkpoint::TensorSpec& spec = self.index().tensor(column, name).spec;
             return std::make_pair(engine::scalar_type_of(spec.element), spec.shape);
           },
-          py::arg("column"), py::arg("name"), "The dtype and shape of a tensor, without reading it.")
+          py::arg("column"), py::arg("name"),
+          "The dtype and shape of a tensor, without reading it.")
       .def(
           "read",
           [](Reader& self, const std::string& column, const std::string& name) {
