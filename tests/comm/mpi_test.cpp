@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
 #include "capstan/device/facts.h"
+#include "tests/support/temp_folder.h"
 
 namespace capstan::comm {
 namespace {
@@ -27,7 +30,7 @@ using testing::HasSubstr;
 
 struct Outcome {
   int exit_code = 0;
-  std::string text;  // what all ranks printed
+  std::string text;  // what mpirun printed, then what each rank did
 
   // The lines that begin with a rank's mark.
   std::vector<std::string> of_rank(int rank) const {
@@ -46,12 +49,15 @@ std::string programs_folder() {
 }
 
 // `timeout` ends what hangs: that is a failure of these tests, never a hang of theirs.
+// Each rank writes to a file of its own: mpirun passes output on in pieces that cut others' lines.
 Outcome run_under_mpi(int ranks, const std::string& arguments, const std::string& flags = "") {
+  const test::TempFolder folder;
+  const std::string files = (folder / "rank.").string();
   const std::string command =
       "timeout -k 5 240 mpirun --allow-run-as-root --oversubscribe --enable-recovery "
       "--bind-to none --mca plm_rsh_agent sh " +
-      flags + " -np " + std::to_string(ranks) + " " + programs_folder() + "/comm_ranks " +
-      arguments + " 2>&1";
+      flags + " -np " + std::to_string(ranks) + " sh -c 'exec " + programs_folder() +
+      "/comm_ranks " + arguments + " > " + files + "$OMPI_COMM_WORLD_RANK 2>&1' 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   Outcome outcome;
   char buffer[4096];
@@ -59,6 +65,10 @@ Outcome run_under_mpi(int ranks, const std::string& arguments, const std::string
     outcome.text.append(buffer, n);
   }
   outcome.exit_code = WEXITSTATUS(pclose(pipe));
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::ifstream file(files + std::to_string(rank));
+    outcome.text.append("\n").append(std::istreambuf_iterator<char>(file), {});
+  }
   return outcome;
 }
 
