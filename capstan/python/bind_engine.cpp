@@ -1,8 +1,10 @@
-#include <algorithm>
 #include <optional>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pybind11/stl.h>
 
+#include "capstan/base/error.h"
 #include "capstan/python/bind.h"
 #include "capstan/python/bind_checkpoint.h"
 #include "capstan/python/py_engine.h"
@@ -84,10 +86,19 @@ constexpr std::pair<const char*, bool shard::AsideKinds::*> kAsideKinds[] = {
     {"lp_params", &shard::AsideKinds::params},
     {"lp_grads", &shard::AsideKinds::gradients}};
 
-void offload_states(PyEngine& self, const std::vector<std::string>& names) {
+// None: all of them.
+void offload_states(PyEngine& self, const std::optional<std::vector<std::string>>& names) {
   shard::AsideKinds kinds;
+  std::vector<std::string> unknown = names.value_or(std::vector<std::string>());
+  std::vector<std::string> known;
   for (const auto& [name, member] : kAsideKinds) {
-    kinds.*member = std::find(names.begin(), names.end(), name) != names.end();
+    kinds.*member = std::erase(unknown, name) > 0 || !names;
+    known.emplace_back(name);
+  }
+  if (!unknown.empty()) {
+    throw ConfigError({.what = fmt::format("unknown kinds of state: {}", fmt::join(unknown, ", ")),
+                       .where = "offload_states()",
+                       .fix = fmt::format("choose from {}", fmt::join(known, ", "))});
   }
   self.engine().offload_states(kinds);
 }

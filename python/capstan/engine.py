@@ -14,7 +14,6 @@ from capstan.model_view import ModelView
 from capstan.use_hooks import UseHooks
 
 logger = logging.getLogger("capstan")
-STATE_KINDS = ("optim_states", "hp_params", "lp_params", "lp_grads")  # as DeepSpeed names them
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
@@ -65,7 +64,6 @@ class Engine(torch.nn.Module):
         super().__init__()
         self.core = self._use_hooks = self._kernels = None
         self._fused = []
-        self._offloaded = False
         self.module = model
         self.optimizer = optimizer
         if not isinstance(model, torch.nn.Module):
@@ -132,8 +130,7 @@ class Engine(torch.nn.Module):
 
     def forward(self, *args, **kwargs):
         self._check_open()
-        if self._offloaded:
-            self.reload_states()
+        self.core.reload_states()
         if self._casts_inputs():
             args, kwargs = tensors.cast(args, self.param_dtype), tensors.cast(kwargs, self.param_dtype)
         output = self.module(*args, **kwargs)
@@ -188,15 +185,11 @@ class Engine(torch.nn.Module):
             if self.core is not None:
                 self.core.change_no_sync(-1)
 
-    def offload_states(self, include=STATE_KINDS):
-        """Makes room on the device: these states wait in page-locked host memory until they are used again."""
+    def offload_states(self, include=None):
+        """Makes room on the device: states wait in page-locked host memory until they are used again. `include`: of
+        "optim_states", "hp_params", "lp_params" and "lp_grads"; all of them unless it says otherwise."""
         self._check_open()
-        unknown = [kind for kind in include if kind not in STATE_KINDS]
-        if unknown:
-            raise ConfigError(f"unknown kinds of state: {', '.join(unknown)}", "offload_states()",
-                              f"choose from {', '.join(STATE_KINDS)}")
-        self.core.offload_states(list(include))
-        self._offloaded = True
+        self.core.offload_states(None if include is None else list(include))
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -204,7 +197,6 @@ class Engine(torch.nn.Module):
         """Brings back what offload_states() moved; forward(), backward(), step(), saves and reads do so by themselves."""
         self._check_open()
         self.core.reload_states()
-        self._offloaded = False
 
     def zero_grad(self, set_to_none=True):
         """Forgets all gradients since the last step."""

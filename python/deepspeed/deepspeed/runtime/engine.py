@@ -357,11 +357,11 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self._is_compiled = True
 
     def offload_states(self, include=None, device="cpu", pin_memory=True, non_blocking=False):
-        from deepspeed.runtime.zero.offload_states import offload
-        offload(self, include, device)
-
-    def offload_to_host(self, kinds):
-        super().offload_states(kinds)
+        """The copies have ended when this returns, whatever `non_blocking` says, and are always page-locked."""
+        from deepspeed.runtime.zero.offload_states import kinds_to_move
+        kinds = kinds_to_move(include, device)
+        if kinds is None or kinds:
+            super().offload_states(kinds)
 
     def reload_states(self, non_blocking=False):
         super().reload_states()

@@ -2,7 +2,6 @@
 
 import torch
 
-from capstan.engine import STATE_KINDS
 from deepspeed.utils import logger
 
 
@@ -10,16 +9,14 @@ def _name(value):
     return str(getattr(value, "value", value))
 
 
-def offload(engine, include, device):
-    """The copies have ended when this returns, whatever `non_blocking` says, and are always page-locked. There is no
-    lasting contiguous_grad_buffer: its room is made by each step."""
+def kinds_to_move(include, device):
+    """The kinds by our names; None: all of them. There is no lasting contiguous_grad_buffer: each step makes its room."""
     if _name(device) == "nvme":
         raise ValueError("NVMe offload is not supported for offload_states")
     if _name(device) == "none":
         logger.warning("offload_states: nothing moves to the device 'none'")
-        return
-    kinds = STATE_KINDS if include is None else [_name(kind) for kind in include]
-    engine.offload_to_host([kind for kind in kinds if kind != "contiguous_grad_buffer"])
+        return []
+    return include and [_name(kind) for kind in include if _name(kind) != "contiguous_grad_buffer"]
 
 
 def get_state_devices(engine, state):
