@@ -115,7 +115,6 @@ Converted convert_flag(const Key& key, const json::Value& value) {
 std::optional<double> number_of(const json::Value& value, bool exponent) {
   if (const std::int64_t* integer = value.integer()) return static_cast<double>(*integer);
   if (const double* real = value.real()) return *real;
-  if (const bool* flag = value.boolean()) return *flag ? 1.0 : 0.0;
   if (const std::string* text = value.text()) return to_number(*text, exponent);
   return {};
 }

@@ -38,7 +38,6 @@ TEST(Convert, IntegersTakeIntegralNumbersAndDigits) {
   EXPECT_EQ(converted(key, "5e8"), "500000000");
   EXPECT_EQ(converted(key, "1e12"), "1000000000000");
   EXPECT_EQ(converted(key, "2.0"), "2");
-  EXPECT_EQ(converted(key, "true"), "1");
   EXPECT_EQ(converted(key, "\"5\""), "5");
   EXPECT_EQ(converted(key, "\"5.0\""), "5");
   EXPECT_EQ(converted(key, "\" 7 \""), "7");
@@ -58,6 +57,14 @@ TEST(Convert, NumbersStayInTheirRange) {
   }
   EXPECT_THAT(converted(number("n", "1").above(0), "0"), HasSubstr("a number above 0"));
   EXPECT_EQ(converted(number("n", "1").or_infinity(), "Infinity"), "Infinity");
+}
+
+TEST(Convert, TrueIsNoNumber) {
+  EXPECT_THAT(converted(integer("i", "0"), "true"),
+              HasSubstr("true is given, but an integer is expected"));
+  EXPECT_THAT(converted(number("n", "0"), "false"), HasSubstr("a number is expected"));
+  EXPECT_THAT(converted(number_or_list("n", "0"), "true"), HasSubstr("a number, or a list"));
+  EXPECT_THAT(converted(numbers("n", "[]"), "[1, true]"), HasSubstr("a list of numbers"));
 }
 
 TEST(Convert, ChoicesWantTheirSpellingUnlessTheySayOtherwise) {

@@ -29,6 +29,7 @@ def wrong_types():
     expect(capstan.ConfigError, lambda: capstan.initialize("no model", CONFIG), "str")
     expect(capstan.ConfigError, lambda: make({**CONFIG, "gradient_cliping": 1.0}), "gradient_clipping")
     expect(capstan.ConfigError, lambda: make({**CONFIG, "train_batch_size": "many"}), "train_batch_size")
+    expect(capstan.ConfigError, lambda: make({**CONFIG, "gradient_clipping": True}), "true is given, but a number")
     engine = make()
     expect(capstan.ConfigError, lambda: engine.backward(3.0), "float")
     expect(capstan.ConfigError, lambda: engine.backward(engine(torch.ones(2, 4))), "one element")
