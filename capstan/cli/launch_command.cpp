@@ -76,6 +76,14 @@ class PidFile {
   std::filesystem::path path_;
 };
 
+// CLI11 does not show what a command leaves to the program that it starts.
+class LaunchHelp final : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* /*app*/, std::string name) const override {
+    return fmt::format("Usage: {} [OPTIONS] SCRIPT [ARGUMENTS...]\n", name);
+  }
+};
+
 void add_place_flags(CLI::App& command, LaunchFlags& flags) {
   launch::Options& options = flags.options;
   command.add_option("-n,--num_gpus,--num_accelerators", options.ranks_per_host,
@@ -224,6 +232,7 @@ void add_launch_command(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<LaunchFlags>();
   add_place_flags(*command, *flags);
   add_rank_flags(*command, *flags);
+  command->formatter(std::make_shared<LaunchHelp>());
   command->prefix_command();
   command->callback([command, flags, &exit_code] {
     open_missing_standard_files();

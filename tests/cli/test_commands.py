@@ -39,6 +39,11 @@ def test_help_is_no_mistake():
         assert done.returncode == 0 and "Usage:" in done.stdout and done.stderr == ""
 
 
+def test_the_help_of_launch_shows_where_the_script_goes():
+    done = subprocess.run([CAPSTAN, "launch", "--help"], capture_output=True, text=True, timeout=60)
+    assert "Usage: capstan launch [OPTIONS] SCRIPT [ARGUMENTS...]\n" in done.stdout
+
+
 def test_the_version_is_told():
     done = subprocess.run([CAPSTAN, "--version"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and re.fullmatch(r"capstan \d+\.\d+\.\d+\n", done.stdout)
