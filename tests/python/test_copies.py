@@ -9,6 +9,7 @@ import ranks
 import torch
 import torch.distributed as dist
 from torch import nn
+from weights import values
 
 import capstan
 
@@ -35,11 +36,6 @@ def train(engine, steps=2):
         engine.step()
         losses.append(loss.item())
     return losses
-
-
-def values(model):
-    with capstan.gathered(model):
-        return [p.detach().clone() for p in model.parameters()]
 
 
 def same(a, b):

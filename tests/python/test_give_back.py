@@ -5,6 +5,7 @@ import ranks
 import torch
 import torch.distributed as dist
 from torch import nn
+from weights import values
 
 import capstan
 
@@ -42,11 +43,6 @@ def train(engine, between=lambda: None):
         engine.step()
         losses.append(loss.item())
     return losses
-
-
-def values(model):
-    with capstan.gathered(model):
-        return [p.detach().clone() for p in model.parameters()]
 
 
 def run(optimizer, bf16):
