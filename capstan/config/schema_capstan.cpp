@@ -11,8 +11,9 @@ std::vector<Key> offload_keys() {
       choice("late_updates", "null", {"always", "never"})
           .says("Offloaded optimizer: go on with the next forward and wait for each unit where it "
                 "is used; null: at stage 3 only.")
-          .costs("Hides much of the update. Below stage 3, parameters that are read outside of the "
-                 "model's forward may be old."),
+          .costs("Hides much of the update. Below stage 3, a parameter that a program holds itself "
+                 "may "
+                 "be old between two steps."),
       choice("early_updates", "never", {"never", "always", "measured"})
           .says("Offloaded optimizer: update units in backward, when their gradients have come; "
                 "dropped and done again where the step is clipped or skipped. measured: both ways "

@@ -58,6 +58,8 @@ void bind_use(py::class_<PyEngine>& type) {
           "also_uses",
           [](PyEngine& self, int param) { return self.engine().hooks().also_uses(param); },
           released)
+      .def("borrow", &PyEngine::borrow, released)
+      .def("await_updates", &PyEngine::await_updates, released)
       .def("sizes",
            [](PyEngine& self, int param) {
              return self.sharded().plan().params.at(static_cast<std::size_t>(param)).sizes;

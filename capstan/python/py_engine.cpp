@@ -147,12 +147,13 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
 
 std::vector<std::pair<std::string, bool>> PyEngine::boundaries() const {
   const shard::ShardedModel& model = engine_->sharded();
-  const bool gathers = model.settings().policy.params == shard::Gather::per_use;
+  const shard::Settings& settings = model.settings();
+  const bool waits = settings.policy.params == shard::Gather::per_use || settings.host.late_updates;
   std::vector<std::pair<std::string, bool>> result;
   for (std::size_t i = 0; i < boundary_names_.size(); ++i) {
     const bool root = boundary_names_[i].empty();
     result.emplace_back(boundary_names_[i],
-                        gathers && (root || !model.plan().boundary_units[i].empty()));
+                        waits && (root || !model.plan().boundary_units[i].empty()));
   }
   return result;
 }
@@ -176,6 +177,21 @@ void PyEngine::drop_forward() { engine_->hooks().drop_forward(); }
 
 const shard::Unit& PyEngine::unit_of(int param) {
   return sharded().unit(sharded().plan().places.at(static_cast<std::size_t>(param)).unit);
+}
+
+void PyEngine::borrow(int param) {
+  if (unit_of(param).state() == shard::UnitState::whole) {
+    await_updates({param});
+  } else {
+    engine_->hooks().also_uses(param);
+  }
+}
+
+void PyEngine::await_updates(const std::vector<int>& params) {
+  for (const int param : params) {
+    if (unit_of(param).state() != shard::UnitState::whole) continue;
+    sharded().await_update(sharded().plan().places.at(static_cast<std::size_t>(param)).unit);
+  }
 }
 
 void PyEngine::pin(const std::vector<int>& params) {

@@ -53,7 +53,7 @@ class PyEngine {
   engine::Engine& engine() { return *engine_; }
   shard::ShardedModel& sharded() { return engine_->sharded(); }
 
-  // Name of each boundary, and whether anything must be gathered for it.
+  // Name of each boundary, and whether anything must be gathered or waited for at its use.
   std::vector<std::pair<std::string, bool>> boundaries() const;
   // The tensors are replaced by those that the module should see.
   std::vector<at::Tensor> begin_forward(int boundary, std::vector<at::Tensor> inputs);
@@ -61,6 +61,10 @@ class PyEngine {
   void drop_forward();
 
   const shard::Unit& unit_of(int param);
+  // Somebody reads a parameter through one of our modules: it is whole for the use that is open.
+  void borrow(int param);
+  // Returns when those that can be read as they are have the values of the last step.
+  void await_updates(const std::vector<int>& params);
   void pin(const std::vector<int>& params);
   void unpin(const std::vector<int>& params);
 

@@ -266,6 +266,12 @@ void ShardedModel::settle_updates() {
 }
 
 void ShardedModel::stop_updates() noexcept {
+  try {
+    settle_late();  // whole parameters outlive us
+    // Nobody is left who could be told.
+    // NOLINTNEXTLINE(bugprone-empty-catch)
+  } catch (const std::exception&) {
+  }
   late_.reset();
   early_.reset();
 }

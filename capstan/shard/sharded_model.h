@@ -129,11 +129,12 @@ class ShardedModel {
   // and doing so: update(unit) is called for each in order, on a thread of its own.
   bool can_update_late(int unit) const;
   void update_late(std::vector<int> units, std::function<void(int unit)> update);
+  void await_update(int unit);
   // Returns when all units are up to date. Every access from outside of forward begins with it.
   void settle_updates();
   std::function<void()> settle_states;  // part of it: where they are still on their way to a disk
   std::function<void()> before_use;     // of anything that is sharded here
-  // Ends the threads; what they had not begun is lost.
+  // Ends the threads: late updates are finished, early ones dropped.
   void stop_updates() noexcept;
   // Updates in backward; null where there are none. before_backward: called when one begins, to
   // open it. keep_early(): what it made of the unit becomes its state; false: it made nothing.
@@ -160,7 +161,6 @@ class ShardedModel {
   void adopt(const ModelView& model);
   Unit adopt_unit(const ModelView& model, int index);
   StatesHome home_of(int unit);
-  void await_update(int unit);
   void settle_late();
   void open_swap_files();
   void read_shards_ahead();

@@ -30,17 +30,6 @@ def resolve(config, world_size, hidden_size=None):
     return _C.resolve_config(json.dumps(config, default=str), "the configuration", world_size, hidden_size)
 
 
-def without_host_offload(config):
-    """Where ranks compute on the CPU, state in host memory is where it is anyway: offloading there says nothing."""
-    zero = config.get("zero_optimization")
-    if not isinstance(zero, dict):
-        return config
-    zero = {key: value for key, value in zero.items()
-            if not (key in ("offload_param", "offload_optimizer") and (value or {}).get("device") == "cpu")
-            and key not in ("cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory")}
-    return {**config, "zero_optimization": zero}
-
-
 def hidden_size_of(model):
     """What "auto" sizes are made from; None where the model has no such idea."""
     config = getattr(model, "config", None)
@@ -73,8 +62,6 @@ class Engine(torch.nn.Module):
         self.device = torch.device(device or self._device_of(model))
         self.core_group = process_group.core_group(group, self.device)
         config = read_config(config)
-        if self.device.type == "cpu":
-            config = without_host_offload(config)
         self.core_config = resolve(config, self.core_group.size, hidden_size_of(model))
         for what, where, fix in self.core_config.warnings:
             logger.warning("%s (%s): %s", what, where, fix)
@@ -166,13 +153,13 @@ class Engine(torch.nn.Module):
             self._sent_groups = groups
 
     def compile_units(self, **options):
-        """torch.compile in place: the whole model, or at stage 3 each unit without its hooks."""
-        if self.stage < 3:
+        """torch.compile in place: the whole model, or each unit without its hooks where units are gathered or waited for."""
+        units = [name for name, needed in self.core.boundaries() if needed]
+        if not units:
             self.module.compile(**options)
-            return
-        for name, needed in self.core.boundaries():
+        for name in filter(None, units):
             module = self.view.modules[name]
-            if needed and name and any(True for _ in module.children()):
+            if any(True for _ in module.children()):
                 module.forward = torch.compile(module.forward, **options)
 
     @contextlib.contextmanager

@@ -6,7 +6,8 @@ from capstan import tensors
 
 
 class BorrowedParams(dict):
-    """The parameters of one module: reading one that is sharded inside somebody's forward gathers it for that."""
+    """The parameters of one module: reading one that is sharded inside somebody's forward gathers it for that, and one
+    whose update still runs is waited for."""
 
     def __init__(self, params=(), core=None, index=None, parent_module=None):
         super().__init__(params)
@@ -15,9 +16,21 @@ class BorrowedParams(dict):
     def __getitem__(self, name):
         param = super().__getitem__(name)
         index = self._index.get(id(param))
-        if index is not None and not self._core.is_whole(index):
-            self._core.also_uses(index)
+        if index is not None:
+            self._core.borrow(index)
         return param
+
+    def items(self):
+        self._await_updates()
+        return super().items()
+
+    def values(self):
+        self._await_updates()
+        return super().values()
+
+    def _await_updates(self):
+        if self._index:
+            self._core.await_updates(list(self._index.values()))
 
     def __reduce__(self):
         return dict, (dict(self.items()),)
@@ -74,7 +87,7 @@ class UseHooks:
     def __init__(self, core, view):
         self._core, self._index, self._handles, self._borrowing = core, view.index, [], []
         for boundary, (name, needed) in enumerate(core.boundaries()):
-            if needed:  # never below stage 3, and always at it for the root
+            if needed:  # at stage 3, and where updates are late; then always for the root
                 self._watch(boundary, view.modules[name])
         if self._handles:
             self._lend(view)

@@ -65,6 +65,46 @@ def test_overlaps_and_placements_change_no_loss(way):
     assert ranks.run(2, train, *WAYS[way]) == plain_losses()
 
 
+class BigTable(nn.Module):
+    """One token, whose row is the last that an update reaches, goes through a table, a layer, and the table again."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.rows = nn.Embedding(600_000, 32)
+        self.layer = nn.Linear(32, 32)
+        self.again = nn.Linear(32, 600_000, bias=False)
+        self.again.weight = self.rows.weight
+
+    def forward(self, token):
+        hidden = self.layer(self.rows(token))
+        return (hidden * self.again.weight[token]).sum()
+
+
+def train_big_table(stage, own, reads=False):
+    model = BigTable()
+    zero = {"stage": stage, "offload_optimizer": CPU}
+    engine = capstan.initialize(model, {"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero, "capstan": own},
+                                optimizer=AdamW(model.parameters(), lr=1e-2))
+    seen = []
+    for _ in range(3):
+        loss = engine(torch.tensor([599_999]))
+        engine.backward(loss)
+        engine.step()
+        seen += [loss.item()]
+        if reads:
+            seen += model.state_dict()["rows.weight"][-1].tolist()
+    engine.close()
+    return seen + model.rows.weight[-1].tolist()
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["forward", "state_dict"])
+@pytest.mark.parametrize("stage", [1, 2])
+def test_a_late_update_is_waited_for_below_stage_3_too(stage, reads):
+    late, waited = ({"late_updates": how} for how in ("always", "never"))
+    assert ranks.run(1, train_big_table, stage, late, reads) == ranks.run(1, train_big_table, stage, waited, reads)
+
+
 def test_disks_change_no_loss_and_nothing_is_left_on_them(tmp_path):
     disk = {"device": "nvme", "nvme_path": str(tmp_path)}
     assert ranks.run(2, train, {"offload_optimizer": disk, "offload_param": disk}) == plain_losses()
