@@ -40,6 +40,11 @@ std::string format_bytes(std::int64_t bytes) {
   return fmt::format("{:.3g} {}", value, kUnits[unit]);
 }
 
+std::string counted(std::int64_t count, std::string_view noun) {
+  const char* const ending = count == 1 ? "" : noun.ends_with('s') ? "es" : "s";
+  return fmt::format("{} {}{}", count, noun, ending);
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> pieces;
   while (true) {

@@ -12,6 +12,9 @@ namespace capstan {
 // "1.5 GiB", "512 B": three significant digits, binary units.
 std::string format_bytes(std::int64_t bytes);
 
+// "1 rank", "2 ranks", "0 processes".
+std::string counted(std::int64_t count, std::string_view noun);
+
 // Pieces between separators; empty pieces are kept.
 std::vector<std::string> split(std::string_view text, char separator);
 

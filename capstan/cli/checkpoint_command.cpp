@@ -87,7 +87,7 @@ void print_checkpoint(const fs::path& folder, bool tensors) {
   dtypes.reserve(state.precision.size());
   for (const auto& [kind, dtype] : state.precision)
     dtypes.push_back(fmt::format("{} {}", kind, dtype));
-  fmt::print("  stage {} on {} ranks; {}\n", state.stage, state.world_size,
+  fmt::print("  stage {} on {}; {}\n", state.stage, counted(state.world_size, "rank"),
              fmt::join(dtypes, ", "));
   std::vector<std::string> counters;
   counters.reserve(state.progress.size());
@@ -121,7 +121,7 @@ int verify_all(const CheckpointArguments& arguments) {
   for (const fs::path& folder : chosen(arguments)) {
     const checkpoint::Verified verified = checkpoint::verify(folder);
     if (verified.problems.empty()) {
-      fmt::print("{}: whole, {} tensors, {}\n", folder.string(), verified.tensors,
+      fmt::print("{}: whole, {}, {}\n", folder.string(), counted(verified.tensors, "tensor"),
                  format_bytes(verified.bytes));
       continue;
     }

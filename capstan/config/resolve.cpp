@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "capstan/base/text.h"
 #include "capstan/config/apply.h"
 #include "capstan/config/batch.h"
 #include "capstan/config/explain.h"
@@ -57,8 +58,8 @@ void check_data_parallel_size(const Table& table, const Batch& batch, const std:
   const std::int64_t ranks = batch.ranks.value.value_or(1);
   if (!size || *size == ranks) return;
   problems.push_back(
-      {.what = fmt::format("data_parallel_size is {}, but there are {} data-parallel ranks ({})",
-                           *size, ranks, describe(batch.ranks.origin)),
+      {.what = fmt::format("data_parallel_size is {}, but the run has {} ({})", *size,
+                           counted(ranks, "data-parallel rank"), describe(batch.ranks.origin)),
        .where = fmt::format("{} (data_parallel_size)", source),
        .fix = "remove the key, or start that many ranks"});
 }

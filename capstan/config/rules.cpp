@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "capstan/base/text.h"
 #include "capstan/config/apply.h"
 #include "capstan/config/convert.h"
 
@@ -128,9 +129,9 @@ class Rules {
     const auto total = steps("total_num_steps");
     const auto warmup = steps("warmup_num_steps");
     if (total && warmup && *total < *warmup) {
-      warning(
-          fmt::format("warm-up takes {} steps, but the run has {}: it never ends", *warmup, *total),
-          base + "warmup_num_steps", "lower warmup_num_steps");
+      warning(fmt::format("warm-up takes {}, but the run has {}: it never ends",
+                          counted(*warmup, "step"), *total),
+              base + "warmup_num_steps", "lower warmup_num_steps");
     }
     const Entry* low = table_.find(base + "cycle_min_lr");
     const Entry* high = table_.find(base + "cycle_max_lr");

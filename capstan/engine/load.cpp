@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
 #include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/hugging_face.h"
@@ -210,9 +211,10 @@ void EngineState::restore_rng(Reader& reader) {
   if (reader.index().find(checkpoint::kRngColumn) == nullptr) return;
   if (reader.index().state.world_size != group_->size()) {
     log_->say(LogLevel::warning,
-              fmt::format("random-number states of {} ranks do not fit {} ranks: each goes on with "
+              fmt::format("random-number states of {} do not fit {}: each goes on with "
                           "its own",
-                          reader.index().state.world_size, group_->size()));
+                          counted(reader.index().state.world_size, "rank"),
+                          counted(group_->size(), "rank")));
     return;
   }
   const auto restore = [&](const char* which, at::Device device) {

@@ -87,9 +87,9 @@ void RunLog::operation_ended(comm::OpFacts facts, std::chrono::nanoseconds time)
 
 void RunLog::trace_surprises(std::int64_t count) {
   if (count > last_surprises_) {
-    say(LogLevel::info, fmt::format("{} units were not used in the recorded order; they were "
-                                    "gathered when needed, not ahead",
-                                    count - last_surprises_));
+    say(LogLevel::info, fmt::format("{} not used in the recorded order: gathered when needed, "
+                                    "not ahead",
+                                    counted(count - last_surprises_, "unit")));
   }
   last_surprises_ = count;
 }

@@ -255,8 +255,8 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
   std::int64_t elems = 0;
   for (const shard::ParamSpec& param : plan.params) elems += param.numel();
   std::string text =
-      fmt::format("stage {}: {} parameters ({} trainable) in {} units\n{}", options.shard.stage,
-                  elems, plan.trainable_elems(), plan.units.size(),
+      fmt::format("stage {}: {} parameters ({} trainable) in {}\n{}", options.shard.stage, elems,
+                  plan.trainable_elems(), counted(std::ssize(plan.units), "unit"),
                   precision::dtype_table(
                       options.precision,
                       {.data_parallel = ranks,

@@ -174,11 +174,12 @@ int Agent::run(const std::string& token) {
 Share share_from_environment(const AgentOptions& options, const RankEnv& env) {
   const int world_size = count_slots(options.pool);
   if (env.world_size != world_size) {
-    throw ConfigError({.what = fmt::format("{} ranks are planned, but {} started {}", world_size,
-                                           env.launcher, env.world_size),
-                       .where = "capstan launch-agent",
-                       .fix = "leave the number of ranks to capstan launch (-n), not to "
-                              "--launcher_args"});
+    throw ConfigError(
+        {.what = fmt::format("the plan has {}, but {} started {}", counted(world_size, "rank"),
+                             env.launcher, env.world_size),
+         .where = "capstan launch-agent",
+         .fix = "leave the number of ranks to capstan launch (-n), not to "
+                "--launcher_args"});
   }
   return share_of_rank(options.pool, env.rank, options.slots_are_devices);
 }

@@ -42,7 +42,7 @@ std::vector<Core> pick_cores(const std::vector<Core>& cores, std::string_view li
         dash == std::string_view::npos ? first : parse_core(range.substr(dash + 1), list);
     if (first < next || last < first) fail_core_list(list, fmt::format("\"{}\" goes back", range));
     if (last >= static_cast<int>(cores.size())) {
-      fail_core_list(list, fmt::format("core {} of {} cores", last, cores.size()));
+      fail_core_list(list, fmt::format("core {} of {}", last, counted(std::ssize(cores), "core")));
     }
     for (int core = first; core <= last; ++core) {
       picked.push_back(cores[static_cast<std::size_t>(core)]);
@@ -56,10 +56,11 @@ void bind_to_cores(std::vector<Process>& processes, const Share& share,
                    const std::vector<Core>& cores) {
   const int each = static_cast<int>(cores.size()) / share.local_world_size;
   if (each < 1) {
-    throw ConfigError({.what = fmt::format("{} ranks cannot have a core each: there are {} cores",
-                                           share.local_world_size, cores.size()),
-                       .where = "--bind_cores_to_rank",
-                       .fix = "start fewer ranks, or leave the flag out"});
+    throw ConfigError(
+        {.what = fmt::format("{} ranks cannot have a core each: the machine has {}",
+                             share.local_world_size, counted(std::ssize(cores), "core")),
+         .where = "--bind_cores_to_rank",
+         .fix = "start fewer ranks, or leave the flag out"});
   }
   for (std::size_t i = 0; i < processes.size(); ++i) {
     Process& process = processes[i];

@@ -8,6 +8,7 @@
 #include "capstan/base/error.h"
 #include "capstan/base/host_list.h"
 #include "capstan/base/rank_env.h"
+#include "capstan/base/text.h"
 #include "capstan/launch/carriers.h"
 #include "capstan/launch/cores.h"
 #include "capstan/launch/ranks.h"
@@ -134,8 +135,8 @@ Place local_place(const Options& options, const Machine& machine) {
   }
   if (asked > devices) {
     throw ConfigError(
-        {.what = fmt::format("{} ranks are asked for, but this machine shows {} GPU(s)", asked,
-                             devices),
+        {.what = fmt::format("{} ranks are asked for, but this machine shows {}", asked,
+                             counted(devices, "GPU")),
          .where = "-n/--num_gpus",
          .fix =
              fmt::format("-n {}; or CUDA_VISIBLE_DEVICES= for ranks on the CPU; or --launcher mpi "
@@ -272,8 +273,8 @@ Plan make_plan(const Options& options, const Machine& machine) {
       const int node_rank = std::max(0, options.node_rank);
       if (options.node_rank < 0 && !here_only) {
         throw ConfigError(
-            {.what = fmt::format("{} host(s) are to be used, the first is \"{}\"",
-                                 plan.hosts.size(), plan.hosts[0].name),
+            {.what = fmt::format("of {} to be used the first is \"{}\"",
+                                 counted(std::ssize(plan.hosts), "host"), plan.hosts[0].name),
              .where = "--launcher local",
              .fix = "use --launcher ssh, or --no_ssh with --node_rank on every host"});
       }
@@ -291,8 +292,8 @@ Plan make_plan(const Options& options, const Machine& machine) {
 
 std::string describe(const Plan& plan, const Environment& base) {
   std::string text =
-      fmt::format("launcher {}, {} rank(s) on {} host(s), master {}:{}\n", to_string(plan.launcher),
-                  plan.world_size(), plan.hosts.size(),
+      fmt::format("launcher {}, {} on {}, master {}:{}\n", to_string(plan.launcher),
+                  counted(plan.world_size(), "rank"), counted(std::ssize(plan.hosts), "host"),
                   plan.master_addr.empty() ? "<rank 0's host>" : plan.master_addr,
                   plan.master_port == 0 ? "<free port>" : std::to_string(plan.master_port));
   for (const Process& process : plan.processes) {

@@ -150,10 +150,9 @@ Pool exclude_hosts(const Pool& pool, std::string_view filter) {
 Pool first_hosts(const Pool& pool, int hosts) {
   if (hosts < 0) return pool;
   if (hosts == 0 || hosts > static_cast<int>(pool.size())) {
-    throw ConfigError(
-        {.what = fmt::format("{} hosts are asked for, {} are known", hosts, pool.size()),
-         .where = "--num_nodes",
-         .fix = "name more hosts in the --hostfile, or ask for fewer"});
+    throw ConfigError({.what = fmt::format("{} hosts are asked for, {} known", hosts, pool.size()),
+                       .where = "--num_nodes",
+                       .fix = "name more hosts in the --hostfile, or ask for fewer"});
   }
   return {pool.begin(), pool.begin() + hosts};
 }
@@ -164,8 +163,8 @@ Pool first_slots(const Pool& pool, int slots) {
   for (Host& host : cut) {
     if (slots == 0 || slots > static_cast<int>(host.slots.size())) {
       throw ConfigError(
-          {.what = fmt::format("{} ranks are asked for on host \"{}\", which has {} slots", slots,
-                               host.name, host.slots.size()),
+          {.what = fmt::format("{} ranks are asked for on host \"{}\", which has {}", slots,
+                               host.name, counted(std::ssize(host.slots), "slot")),
            .where = "-n/--num_gpus",
            .fix = "ask for fewer, or raise slots= in the hostfile"});
     }

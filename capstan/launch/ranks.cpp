@@ -77,9 +77,10 @@ Environment rank_environment(const Share& share, int local_rank, const Environme
 
 Share share_of_node(const Pool& pool, int node_rank, bool slots_are_devices) {
   if (node_rank < 0 || node_rank >= static_cast<int>(pool.size())) {
-    throw ConfigError({.what = fmt::format("node rank {} of {} hosts", node_rank, pool.size()),
-                       .where = "--node_rank",
-                       .fix = "count hosts from 0, in the order of the hostfile"});
+    throw ConfigError(
+        {.what = fmt::format("node rank {} of {}", node_rank, counted(std::ssize(pool), "host")),
+         .where = "--node_rank",
+         .fix = "count hosts from 0, in the order of the hostfile"});
   }
   Share share;
   share.node_rank = node_rank;

@@ -317,8 +317,8 @@ void Job::turn() {
 void Job::report(int left_behind) {
   std::string text;
   if (left_behind > 0) {
-    text +=
-        fmt::format("capstan: stopped {} process(es) that ranks had left behind\n", left_behind);
+    text += fmt::format("capstan: stopped {} that ranks had left behind\n",
+                        counted(left_behind, "process"));
   }
   if (!result_.last_lines.empty()) {
     text +=

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
 
 namespace capstan::precision {
 namespace {
@@ -17,9 +18,9 @@ std::string scale_text(const Options& options) {
   if (!options.scales_loss()) return "none";
   const LossScaleOptions& scale = options.loss_scale;
   if (scale.static_scale > 0.0) return fmt::format("fixed at {}", scale.static_scale);
-  return fmt::format("dynamic from {}, doubled after {} clean steps, hysteresis {}, minimum {}",
-                     std::ldexp(1.0, scale.initial_scale_power), scale.window_steps,
-                     scale.hysteresis, scale.min_scale);
+  return fmt::format("dynamic from {}, doubled after {}, hysteresis {}, minimum {}",
+                     std::ldexp(1.0, scale.initial_scale_power),
+                     counted(scale.window_steps, "clean step"), scale.hysteresis, scale.min_scale);
 }
 
 std::string scale_problems(const LossScaleOptions& scale) {

@@ -86,7 +86,7 @@ int find_param(const Plan& plan, std::string_view name) {
   }
   const std::string nearest = nearest_name(name, names);
   throw ConfigError({.what = fmt::format("there is no parameter '{}'", name),
-                     .where = fmt::format("a model of {} parameters", names.size()),
+                     .where = fmt::format("a model of {}", counted(std::ssize(names), "parameter")),
                      .fix = nearest.empty() ? "use a name from named_parameters()"
                                             : fmt::format("did you mean '{}'?", nearest)});
 }

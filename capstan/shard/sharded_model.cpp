@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
 #include "capstan/shard/early_shard.h"
 #include "capstan/shard/memory.h"
 
@@ -111,8 +112,8 @@ void ShardedModel::check_plans_agree() {
     if (all[static_cast<std::size_t>(rank)] == mine) continue;
     throw CommError(
         {.what = fmt::format("ranks {} and {} hold different models", group_.rank(), rank),
-         .where =
-             fmt::format("group {}, plan of {} parameters", group_.name(), plan_.params.size()),
+         .where = fmt::format("group {}, plan of {}", group_.name(),
+                              counted(std::ssize(plan_.params), "parameter")),
          .fix = "build the same model with the same options on every rank: names, "
                 "shapes, dtypes and frozen parameters must agree"});
   }
@@ -317,7 +318,8 @@ void ShardedModel::finish_gradients() {
         names.push_back(plan_.params[static_cast<std::size_t>(index)].name);
       }
       throw ConfigError(
-          {.what = fmt::format("{} trainable parameters got no gradient: {}", names.size(),
+          {.what = fmt::format("{} got no gradient: {}",
+                               counted(std::ssize(names), "trainable parameter"),
                                fmt::join(names, ", ")),
            .where = fmt::format("step on rank {}", group_.rank()),
            .fix = "freeze them (requires_grad = false), use them in the loss, or allow unused "

@@ -12,6 +12,12 @@ TEST(FormatBytes, UsesBinaryUnits) {
   EXPECT_EQ(format_bytes(std::int64_t{3} << 30), "3 GiB");
 }
 
+TEST(Counted, OneIsNotMany) {
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(2, "process"), "2 processes");
+}
+
 TEST(Split, KeepsEmptyPieces) {
   EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
   EXPECT_EQ(split("", ','), std::vector<std::string>{""});

@@ -96,7 +96,7 @@ TEST(Plan, ShowsRanksOnlyTheChosenGpus) {
 TEST(Plan, RefusesMoreRanksThanGpusUnlessTheyMayShare) {
   Options options = native();
   options.ranks_per_host = 2;
-  EXPECT_THAT(message_of(options, gpu_machine(1)), HasSubstr("shows 1 GPU(s)"));
+  EXPECT_THAT(message_of(options, gpu_machine(1)), HasSubstr("shows 1 GPU"));
   options.launcher = Launcher::mpi;
   const Machine machine = gpu_machine(1);
   if (find_program("mpirun", machine.env).empty()) GTEST_SKIP() << "there is no mpirun here";

@@ -58,7 +58,7 @@ def test_dry_run_shows_commands_and_starts_nothing(tmp_path):
     job = launch("--hostfile", "HOSTS", "--exclude", "gpu-1:0", "--launcher", "ssh", "--dry-run", "--no_python",
                  "touch", tmp_path / "made", cwd=tmp_path)
     assert job.code == 0, job.err
-    assert "launcher ssh, 2 rank(s) on 2 host(s)" in job.out
+    assert "launcher ssh, 2 ranks on 2 hosts" in job.out
     assert "--pool gpu-1:1@gpu-2:0 --node_rank 1" in job.out
     assert not (tmp_path / "made").exists()
 

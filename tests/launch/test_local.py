@@ -69,7 +69,7 @@ def test_grandchildren_go_with_their_rank():
     assert job.code == 6
     job = shell("setsid sleep 600 & sleep 0.2; exit 0")
     assert job.code == 0
-    assert "stopped 1 process(es) that ranks had left behind" in job.err
+    assert "stopped 1 process that ranks had left behind" in job.err
     job = shell("setsid sleep 0.1 & exit 0")  # ends by itself, only a moment later
     assert job.code == 0 and job.err == ""
 

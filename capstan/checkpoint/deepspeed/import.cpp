@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
 #include "capstan/checkpoint/deepspeed/files.h"
 #include "capstan/checkpoint/deepspeed/trained.h"
 #include "capstan/checkpoint/file_bytes.h"
@@ -144,8 +145,8 @@ void check_all_ranks(const DeepSpeedFiles& files) {
   std::int64_t ranks = count->integer;
   for (const PyRef& group : count->items) ranks = std::max(ranks, group->integer);
   if (ranks == std::ssize(files.optims)) return;
-  throw IoError({.what = fmt::format("{} ranks saved, but there are {} *_optim_states.pt", ranks,
-                                     files.optims.size()),
+  throw IoError({.what = fmt::format("{} saved, but there are {} *_optim_states.pt",
+                                     counted(ranks, "rank"), files.optims.size()),
                  .where = files.folder.string(),
                  .fix = "give all files of one save"});
 }

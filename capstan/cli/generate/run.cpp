@@ -13,6 +13,7 @@
 #include "capstan/base/cpu_isa.h"
 #include "capstan/base/error.h"
 #include "capstan/base/log.h"
+#include "capstan/base/text.h"
 #include "capstan/cli/generate/decode.h"
 #include "capstan/cli/generate/model_folder.h"
 #include "capstan/cli/generate/prompts.h"
@@ -232,10 +233,11 @@ class Generator {
     }
     std::fflush(stdout);
     const std::string summary = fmt::format(
-        "{} tokens for {} prompts in {:.1f} s ({:.1f} tokens/s) on {} ranks; at most on a device: "
+        "{} for {} in {:.1f} s ({:.1f} tokens/s) on {}; at most on a device: "
         "{}",
-        tokens, prompts.size(), took.count(), static_cast<double>(tokens) / took.count(),
-        group_.size(), store::to_text(engine_->ledger().peak()));
+        counted(static_cast<std::int64_t>(tokens), "token"), counted(std::ssize(prompts), "prompt"),
+        took.count(), static_cast<double>(tokens) / took.count(), counted(group_.size(), "rank"),
+        store::to_text(engine_->ledger().peak()));
     std::fprintf(stderr, "%s\n", summary.c_str());
   }
 

@@ -29,8 +29,8 @@ LoadedTokens load_text(const DataArguments& arguments, data::Tokenizer& tokenize
   for (const data::Document& each : documents) bytes += static_cast<std::int64_t>(each.text.size());
   const std::vector<data::Token> row = data::tokenize(documents, tokenizer);
   return {data::TokenData(row, tokenizer.vocab()),
-          fmt::format("{} of text in {} files, {} tokens", format_bytes(bytes), documents.size(),
-                      row.size())};
+          fmt::format("{} of text in {}, {} tokens", format_bytes(bytes),
+                      counted(std::ssize(documents), "file"), row.size())};
 }
 
 }  // namespace
