@@ -50,13 +50,16 @@ std::vector<std::string> flag_names(const CLI::App& command) {
   return names;
 }
 
+std::string choices(const CLI::App& app, const std::string& where) {
+  return fmt::format("choose one of: {}; {} --help tells what they do",
+                     fmt::join(command_names(app), ", "), where);
+}
+
 ErrorInfo wrong_command(const CLI::App& app, const std::string& where, const std::string& word) {
-  const std::vector<std::string> known = command_names(app);
-  const std::string near = nearest_name(word, known);
+  const std::string near = nearest_name(word, command_names(app));
   return {.what = fmt::format("there is no command \"{}\"", word),
           .where = where,
-          .fix = near.empty() ? fmt::format("choose one of: {}", fmt::join(known, ", "))
-                              : fmt::format("did you mean \"{}\"?", near)};
+          .fix = near.empty() ? choices(app, where) : fmt::format("did you mean \"{}\"?", near)};
 }
 
 // CLI11 only says that a command is missing; people want to know which word was wrong.
@@ -108,9 +111,10 @@ std::optional<ErrorInfo> explain_value(const CLI::ParseError& error, const CLI::
     const std::string given = option->results().empty() ? "" : option->results().back();
     // Of a size with a unit CLI11 has cut off what it could read.
     const bool size = option->get_type_name().find("SIZE") != std::string::npos;
-    return ErrorInfo{.what = size            ? fmt::format("{} is no size that fits", name)
-                             : given.empty() ? fmt::format("{} has no value", name)
-                                             : fmt::format("{} is {}", name, given),
+    const std::string names = option->get_name(/*positional=*/false, /*all_options=*/true);
+    return ErrorInfo{.what = size            ? fmt::format("{} is no size that fits", names)
+                             : given.empty() ? fmt::format("{} has no value", names)
+                                             : fmt::format("{} is {}", names, given),
                      .fix = "give " + (is_too_large(given, wanted) ? "a smaller number" : wanted)};
   }
   return std::nullopt;
@@ -125,12 +129,23 @@ ErrorInfo explain(const CLI::ParseError& error, const CLI::App& app) {
     value->where = where;
     return *value;
   }
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return info;
-  const std::vector<std::string> extra = command->remaining();
+  const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  const std::vector<std::string> extra = app.remaining(/*recurse=*/true);
+  if (extra.empty() && lacks && !command_names(*command).empty()) {
+    return {.what = "a command is missing", .where = where, .fix = choices(*command, where)};
+  }
+  // What is lacking may be what a wrong word was meant for.
+  const bool wrong_word = lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  if (extra.empty() || !wrong_word) return info;
   info.what = fmt::format("\"{}\" means nothing here", extra.front());
   const std::string flag = extra.front().substr(0, extra.front().find('='));
-  const std::string near = nearest_name(flag, flag_names(*command));
-  if (!near.empty()) info.fix = fmt::format("did you mean {}?", near);
+  std::string near = nearest_name(flag, flag_names(*command));
+  if (near.empty()) near = nearest_name(flag, flag_names(app));
+  if (near == flag) {
+    info.fix = fmt::format("write it after {}", where);
+  } else if (!near.empty()) {
+    info.fix = fmt::format("did you mean {}?", near);
+  }
   return info;
 }
 
