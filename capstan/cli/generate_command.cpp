@@ -60,7 +60,7 @@ void add_generate_command(CLI::App& app, int argc, char** argv, int& exit_code) 
       file = std::make_unique<PromptFile>(*arguments);
       words.insert(words.end(), {"--prompts", file->path()});
     }
-    exit_code = start_ranks(ranks, words);
+    exit_code = start_ranks(ranks, words, [](int, bool) {});
   });
 }
 

@@ -53,7 +53,7 @@ int default_ranks(const std::string& device, int on_cpu) {
   return std::min(on_cpu, machine.cores);
 }
 
-int start_ranks(int ranks, std::vector<std::string> words) {
+int start_ranks(int ranks, std::vector<std::string> words, const CheckRun& check) {
   launch::Options options;
   words.insert(words.begin(), engine_path().string());
   options.program.words = std::move(words);
@@ -61,9 +61,11 @@ int start_ranks(int ranks, std::vector<std::string> words) {
   options.ranks_per_host = ranks;
   // The ranks write into a pipe; only we know the terminal behind it.
   options.extra_env["CAPSTAN_COLUMNS"] = std::to_string(train::terminal_columns(stdout));
+  const launch::Plan plan = launch::make_plan(options, launch::this_machine());
+  check(plan.world_size(), plan.launcher != launch::Launcher::slurm);
   launch::RunOptions run_options;
   run_options.prefix = false;
-  return launch::run(launch::make_plan(options, launch::this_machine()), run_options).exit_code;
+  return launch::run(plan, run_options).exit_code;
 }
 
 }  // namespace capstan::cli

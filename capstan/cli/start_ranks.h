@@ -1,6 +1,7 @@
 // Starts the ranks of a command that the engine runs, on this machine, or becomes the only one.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,11 @@ int default_ranks(const std::string& device, int on_cpu);
 // loaded, so before the ranks start. Whatever is wrong with `config` is left to the ranks to tell.
 void calm_openmp_threads(const std::string& config);
 
+// Called when it is known how many ranks there will be, and whether all of them run on this
+// machine. What it throws is told once, and no rank is started.
+using CheckRun = std::function<void(int world_size, bool here)>;
+
 // The exit code of all.
-int start_ranks(int ranks, std::vector<std::string> words);
+int start_ranks(int ranks, std::vector<std::string> words, const CheckRun& check);
 
 }  // namespace capstan::cli

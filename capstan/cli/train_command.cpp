@@ -9,6 +9,8 @@
 #include "capstan/cli/exec_engine.h"
 #include "capstan/cli/start_ranks.h"
 #include "capstan/cli/train/arguments.h"
+#include "capstan/cli/train/config.h"
+#include "capstan/cli/train/places.h"
 
 namespace capstan::cli {
 
@@ -23,7 +25,11 @@ void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code) {
     const int ranks = arguments->ranks > 0 ? arguments->ranks : default_ranks(arguments->device, 2);
     calm_openmp_threads(arguments->config);
     if (started_as_rank() || ranks == 1) exec_engine(words);
-    exit_code = start_ranks(ranks, words);
+    exit_code = start_ranks(ranks, words, [&](int world_size, bool here) {
+      train::training_config(*arguments, arguments->no_communication ? 1 : world_size);
+      train::sequence_length(*arguments);
+      if (here) train::check_places(*arguments);
+    });
   });
 }
 

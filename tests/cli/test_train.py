@@ -101,6 +101,10 @@ def test_a_token_file(text, tmp_path):
 def test_mistakes_are_named(text, tmp_path):
     assert "did you mean gpt2-large?" in train("--model", "gpt2-lage", check=False).stderr
     assert "zero_optimization.stage" in train("-n", 1, "--config", config(stage=7), "--data", text, check=False).stderr
+    for words in (["--config", config(stage=7)], ["--config", tmp_path / "no.json"], ["--width", 65], ["--model", "gpt3"], ["--tokens", 4096],
+                  ["--data", "/nowhere"], ["--metrics", tmp_path / "no" / "m.jsonl"]):
+        done = train("-n", 3, "--data", text, *words, check=False)  # told once, and not by a rank
+        assert done.returncode == 2 and done.stdout == "" and done.stderr.count("error: ") == 1, done.stderr
     empty = tmp_path / "empty"
     empty.mkdir()
     done = train("-n", 1, "--data", empty, check=False)
@@ -114,6 +118,12 @@ def test_places_that_cannot_be_written_are_told_before_training(text, tmp_path):
         done = train("-n", 1, "--data", text, *TINY, "--max-steps", 3, *words, check=False)
         assert done.returncode == 2 and f"where: {where}\n" in done.stderr and "step 1/3" not in done.stdout, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text"]
+
+
+def test_what_was_said_before_an_error_stands_before_it(text):
+    done = subprocess.run([CAPSTAN, "train", "-n", "1", "--data", text, *TINY, "--max-steps", "2", "--metrics", "/dev/full"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT)
+    assert done.returncode == 2 and -1 < done.stdout.find("stage 3: ") < done.stdout.find("error: cannot write the metrics")
 
 
 def test_a_short_run_with_the_default_configuration_warns_of_nothing(text):

@@ -8,7 +8,10 @@
 
 #include "capstan/base/cpu_isa.h"
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
 #include "capstan/cli/train/checkpoints.h"
+#include "capstan/cli/train/config.h"
+#include "capstan/cli/train/places.h"
 #include "capstan/cli/train/setup.h"
 #include "capstan/cli/train/trainer.h"
 #include "capstan/engine/together.h"
@@ -25,8 +28,9 @@ class ScreenLogger final : public Logger {
     if (quiet_ && level < LogLevel::error) return;
     // On a terminal the bar stands on this line: clear what the text does not cover.
     const char* const end = terminal_columns(stdout) > 0 ? "\033[K\n" : "\n";
-    std::fprintf(level >= LogLevel::warning ? stderr : stdout, "%.*s%s",
-                 static_cast<int>(text.size()), text.data(), end);
+    std::FILE* const out = level >= LogLevel::warning ? stderr : stdout;
+    std::fprintf(out, "%.*s%s", static_cast<int>(text.size()), text.data(), end);
+    std::fflush(out);  // in a log of both, before what is said next
   }
 
  private:
@@ -58,19 +62,17 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
   }
   const c10::Device device = choose_device(arguments.device, world.env());
   engine::together(world.group(), device, [&] {
-    if (first) check_places(arguments.output, arguments.checkpoint);
+    if (first) check_places(arguments);
   });
   if (device.is_cuda()) models::prefer_cudnn_attention();
-  const models::GptOptions named = model_options(arguments.model, arguments.seed);
-  const std::int64_t tokens = arguments.data.tokens > 0 ? arguments.data.tokens : named.context;
-  Corpus corpus = load_corpus(arguments.data, tokens);
+  Corpus corpus = load_corpus(arguments.data, sequence_length(arguments));
   say(first, "data: " + corpus.description);
   models::GptOptions options = complete_model(arguments, resolved, corpus.vocab);
   options.weights_loaded_later = can_resume(world.group(), device, arguments.checkpoint.resume);
   models::Gpt model(options);
-  say(first,
-      fmt::format("model: {}, {} parameters; {} ranks on {}", arguments.model.name,
-                  models::parameter_count(model->options()), world.group().size(), device.str()));
+  say(first, fmt::format("model: {}, {} parameters; {} on {}", arguments.model.name,
+                         models::parameter_count(model->options()),
+                         counted(world.group().size(), "rank"), device.str()));
   model->to(device);
   // Each rank drops out other activations.
   at::manual_seed(arguments.seed + static_cast<std::uint64_t>(world.group().rank()));
