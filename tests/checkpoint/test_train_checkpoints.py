@@ -69,13 +69,15 @@ def test_a_resumed_run_neither_draws_nor_sends_weights_that_it_loads(text, tmp_p
     assert whole > 4 * 120_000 and resumed < whole / 20  # norms and biases stay
 
 
-def test_a_resumed_run_adds_to_its_metrics_and_a_new_one_begins_them_anew(text, tmp_path):
+def test_a_resumed_run_adds_to_its_metrics_and_its_curve_and_a_new_one_begins_them_anew(text, tmp_path):
     words = ["train", "-n", 1, "--config", config(), "--data", text, *TINY, "--metrics", tmp_path / "m.jsonl"]
     again = ["--save", tmp_path / "saved", "--resume", tmp_path / "saved"]
     (tmp_path / "m.jsonl").write_text("of another run\n")
     assert "the first step is not timed" in run(*words, *again, "--max-steps", 1)
-    run(*words, *again, "--max-steps", 3)
-    assert list(losses(tmp_path / "m.jsonl")) == [1, 2, 3]
+    run(*words, *again, "--max-steps", 3, "--curve", tmp_path / "curve.html")
+    of_step = losses(tmp_path / "m.jsonl")
+    assert list(of_step) == [1, 2, 3]
+    assert f"{of_step[1]:.4f} -&gt; {of_step[3]:.4f}" in (tmp_path / "curve.html").read_text()
 
 
 def test_other_ranks_and_stages_go_on_with_the_very_next_samples(text, tmp_path):

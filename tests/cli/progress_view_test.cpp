@@ -145,6 +145,22 @@ TEST(MetricsFile, GoesOnAfterALineThatWasCutOff) {
   EXPECT_EQ(text.str(), "{\"step\":1}\n{\"st\n{\"step\":2}\n{\"step\":3}\n");
 }
 
+TEST(ReadLosses, ThoseOfAStepTakenAgainCountAndWhatCameAfterTheCheckpointDoesNot) {
+  const test::TempFolder folder;
+  const auto path = folder.path() / "m.jsonl";
+  std::ofstream(path) << validation_line(1, 9.0) << "\n{\"step\":1,\"loss\":8.0}\n"
+                      << "{\"step\":2,\"loss\":7.0}\n{\"step\":2,\"loss\":6.0}\n[]\n"
+                      << "{\"step\":3,\"loss\":null}\n{\"step\":4,\"loss\":5.0}\n{\"st";
+  Curve curve;
+  read_losses(path, 3, curve);
+  ASSERT_EQ(curve.train.size(), 2U);
+  EXPECT_EQ(curve.train[1].step, 2);
+  EXPECT_EQ(curve.train[1].loss, 6.0);
+  ASSERT_EQ(curve.validation.size(), 1U);
+  read_losses(folder.path() / "absent", 3, curve);
+  EXPECT_TRUE(curve.train.empty());
+}
+
 TEST(MetricsFile, HasALinePerWriteAndNamesABadPath) {
   const test::TempFolder folder;
   MetricsFile file(folder.path() / "m.jsonl");

@@ -1,6 +1,7 @@
 #include "capstan/cli/train/metrics_file.h"
 
 #include <cmath>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,24 @@ bool ends_inside_a_line(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   file.seekg(-1, std::ios::end);
   return file.good() && file.get() != '\n';
+}
+
+using LossOfStep = std::map<std::int64_t, double>;
+
+void add_loss(const nlohmann::json& line, const char* name, LossOfStep& losses) {
+  const auto step = line.find("step");
+  const auto loss = line.find(name);
+  if (step == line.end() || !step->is_number_integer()) return;
+  if (loss != line.end() && loss->is_number()) losses[step->get<std::int64_t>()] = *loss;
+}
+
+std::vector<CurvePoint> points(const LossOfStep& losses, std::int64_t last) {
+  std::vector<CurvePoint> out;
+  out.reserve(losses.size());
+  for (const auto& [step, loss] : losses) {
+    if (step <= last) out.push_back({static_cast<double>(step), loss});
+  }
+  return out;
 }
 
 }  // namespace
@@ -38,6 +57,20 @@ std::string metrics_line(const StepStats& stats) {
 
 std::string validation_line(std::int64_t step, double loss) {
   return nlohmann::ordered_json{{"step", step}, {"validation_loss", finite_or_null(loss)}}.dump();
+}
+
+void read_losses(const std::filesystem::path& path, std::int64_t last, Curve& curve) {
+  LossOfStep train;
+  LossOfStep validation;
+  std::ifstream file(path);
+  for (std::string text; std::getline(file, text);) {
+    const auto line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!line.is_object()) continue;
+    add_loss(line, "loss", train);
+    add_loss(line, "validation_loss", validation);
+  }
+  curve.train = points(train, last);
+  curve.validation = points(validation, last);
 }
 
 MetricsFile::MetricsFile(const std::filesystem::path& path, Begin begin)

@@ -85,6 +85,7 @@ void Trainer::resume_run() {
   const std::string& folder = arguments_.checkpoint.resume;
   const auto tag = resume(engine_, model_->options(), sampler_, folder);
   if (!tag && view_) view_->note(fmt::format("no checkpoint in {}: beginning anew", folder));
+  if (tag && metrics_) read_losses(arguments_.output.metrics, engine_.progress().steps, curve_);
 }
 
 void Trainer::save_run() {
