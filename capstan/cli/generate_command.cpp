@@ -1,4 +1,5 @@
 // capstan generate: starts the ranks that make text, or becomes one.
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -54,6 +55,9 @@ void add_generate_command(CLI::App& app, int argc, char** argv, int& exit_code) 
     std::vector<std::string> words = own_words(argc, argv, "generate");
     const int ranks = arguments->ranks > 0 ? arguments->ranks : default_ranks(arguments->device, 1);
     calm_openmp_threads(arguments->config);
+    if (generate::reads_stdin(*arguments) && ::isatty(STDIN_FILENO) != 0) {
+      std::fputs("capstan: type prompts, one per line; Ctrl-D ends them\n", stderr);
+    }
     if (started_as_rank() || ranks == 1) exec_engine(words);
     std::unique_ptr<PromptFile> file;
     if (generate::reads_stdin(*arguments)) {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import subprocess
 from pathlib import Path
@@ -123,6 +124,16 @@ def test_more_ranks_than_prompts_from_stdin_and_beyond_the_context(checkpoint):
     assert "on 3 ranks" in many.stderr and many.stdout.startswith("The number")
 
 
+def test_a_person_who_gave_no_prompt_is_told_what_is_awaited(checkpoint):
+    person, terminal = pty.openpty()
+    os.write(person, b"The number\n\x04")  # Ctrl-D
+    done = subprocess.run([CAPSTAN, "generate", checkpoint, "--max-new-tokens", "2"], stdin=terminal, capture_output=True,
+                          text=True, timeout=TIMEOUT)
+    os.close(terminal)
+    os.close(person)
+    assert done.returncode == 0 and "one per line; Ctrl-D ends" in done.stderr and done.stdout.startswith("The number")
+
+
 def test_the_cache_changes_no_text(checkpoint):
     common = [checkpoint / "global_step30", "The number 7", "--max-new-tokens", 30]
     assert generate(*common).stdout == generate(*common, "--no-cache").stdout
@@ -130,7 +141,7 @@ def test_the_cache_changes_no_text(checkpoint):
 
 def test_errors_say_what_where_and_the_fix(checkpoint, tmp_path):
     cases = [([tmp_path, "x"], ["there is no model", str(tmp_path), "capstan train --save"]),
-             ([checkpoint, "x", "--tag", "other"], ["config.json", "other"]),
+             ([checkpoint, "x", "--tag", "other"], ['no checkpoint "other"', "choose one of: global_step30"]),
              ([checkpoint, "x", "--sample", "--num-beams", 2], ["--num-beams 2 --sample", "leave one"]),
              ([checkpoint, "x", "--temperature", 0.5], ["--temperature requires --sample", "--help"]),
              ([checkpoint, "x", "--length-penalty", 2], ["--length-penalty requires --num-beams", "--help"]),

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/folder.h"
@@ -98,6 +99,18 @@ fs::path tidy(const fs::path& folder) {
   return absolute.has_filename() ? absolute : absolute.parent_path();
 }
 
+ConfigError no_such_tag(const fs::path& folder, const std::string& tag) {
+  std::vector<std::string> tags;
+  for (const checkpoint::Found& each : checkpoint::list_checkpoints(folder)) {
+    tags.push_back(each.tag);
+  }
+  return ConfigError({.what = fmt::format("there is no checkpoint \"{}\"", tag),
+                      .where = folder.string(),
+                      .fix = tags.empty()
+                                 ? "name a folder that `capstan train --save` wrote"
+                                 : fmt::format("choose one of: {}", fmt::join(tags, ", "))});
+}
+
 // Sets where the weights and files are.
 ModelFolder find_weights(const fs::path& given, const std::string& tag) {
   const fs::path folder = tidy(given);
@@ -111,6 +124,7 @@ ModelFolder find_weights(const fs::path& given, const std::string& tag) {
   if (one) {
     return {.weights = folder.parent_path(), .tag = folder.filename().string(), .files = folder};
   }
+  if (!tag.empty() && !fs::exists(folder / tag)) throw no_such_tag(folder, tag);
   if (!tag.empty()) return {.weights = folder, .tag = tag, .files = folder / tag};
   if (const std::optional<checkpoint::Found> newest = checkpoint::newest_complete(folder)) {
     return {.weights = folder, .tag = newest->tag, .files = newest->folder};
