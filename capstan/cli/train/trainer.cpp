@@ -62,7 +62,12 @@ Trainer::Trainer(const TrainerParts& parts)
 
 void Trainer::run() {
   resume_run();
-  std::int64_t step = engine_.progress().steps;
+  first_step_ = engine_.progress().steps;
+  std::int64_t step = first_step_;
+  if (view_ && step >= arguments_.max_steps) {
+    view_->note(fmt::format("nothing left to do: {} taken before; a larger --max-steps goes on",
+                            counted(step, "step")));
+  }
   bool go_on = true;
   step_began_ = Clock::now();
   while (go_on && step < arguments_.max_steps) {
@@ -152,7 +157,7 @@ void Trainer::report_step(std::int64_t step, double loss, const engine::StepRepo
   const std::chrono::duration<double> took = now - step_began_;
   step_began_ = now;
   // The first step warms caches up and would spoil the mean.
-  if (step > 1) {
+  if (step > first_step_ + 1) {
     timed_ += took;
     ++timed_steps_;
   }
@@ -238,7 +243,8 @@ void Trainer::summarize() {
                   {"ranks", fmt::format("{}", engine_.group().size())},
                   {"steps", fmt::format("{} of {:.0f} tokens, {} skipped", curve_.train.size(),
                                         tokens, engine_.progress().skipped)},
-                  {"time", clock_text(std::chrono::duration_cast<std::chrono::seconds>(timed_))},
+                  {"time", clock_text(std::chrono::duration_cast<std::chrono::seconds>(timed_)) +
+                               (first_step_ > 0 ? fmt::format(" since step {}", first_step_) : "")},
                   {"speed", timed_steps_ == 0 ? "unknown: the first step is not timed"
                                               : fmt::format("{:.0f} tokens/s, {:.4g} TFLOP/s", rate,
                                                             flops / 1e12)},

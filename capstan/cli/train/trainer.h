@@ -76,6 +76,7 @@ class Trainer {
   std::unique_ptr<MetricsFile> metrics_;  // null without --metrics
   std::unique_ptr<GpuUse> gpu_use_;       // null on the CPU
   Curve curve_;
+  std::int64_t first_step_ = 0;  // what the checkpoint had taken
   std::chrono::steady_clock::time_point step_began_;
   std::chrono::duration<double> timed_{0};  // of the steps after the first
   std::int64_t timed_steps_ = 0;
