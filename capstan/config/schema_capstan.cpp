@@ -52,7 +52,9 @@ Section own_section() {
           .says("Dtype of the copy that is updated; null: fp32.")
           .costs("16 bits: 2 bytes less per parameter, small updates are lost."),
       choice("optimizer_state_dtype", "null", dtypes)
-          .says("Dtype of the moments; null: fp32.")
+          .says(
+              "Dtype of the moments; null: fp32. Optimizers of torch keep them in the dtype of the "
+              "copy that is updated, and refuse another.")
           .costs("16 bits: 4 bytes less per parameter with Adam, less accurate."),
       integer("max_skipped_in_a_row", "0")
           .at_least(0)
@@ -61,10 +63,13 @@ Section own_section() {
       integer("timeout_s", "600")
           .at_least(1)
           .at_most(31536000)
-          .says("Seconds that a collective may take.")
+          .says("Seconds that a collective may take. In Python, unless it is set: the process "
+                "group's.")
           .costs("Shorter: a dead rank is reported sooner; longer: slow ranks are tolerated."),
       choice("backend", "null", {"nccl", "mpi"})
-          .says("How ranks talk; null: nccl for GPUs, mpi for CPUs.")
+          .says("How ranks talk; null: nccl for GPUs, mpi for CPUs. In Python the process group's, "
+                "which "
+                "this is compared with.")
           .costs("mpi on GPUs copies through host memory."),
       flag("reduce_in_rank_order", true)
           .says("NCCL: sum gradients in rank order, so that every run gives the same bits.")
@@ -81,7 +86,10 @@ Section own_section() {
       texts("units", "[]")
           .says("Dotted names of the modules that are units; empty: found by themselves.")
           .costs("Larger units: fewer, larger messages, more whole at a time."),
-      integer("seed", "1234").at_least(0).says("Seed of the shuffle of samples.").costs("Nothing."),
+      integer("seed", "1234")
+          .at_least(0)
+          .says("Seed of the shuffle of samples. In Python, unless it is set: 0.")
+          .costs("Nothing."),
   };
   const std::vector<Key> offload = offload_keys();
   section.keys.insert(section.keys.end(), offload.begin(), offload.end());
@@ -96,7 +104,8 @@ std::vector<Section> capstan_sections() {
   groups.meaning =
       "Parameters with hyper-parameters of their own, by a name for the group. A parameter belongs "
       "to "
-      "the first group that matches its name.";
+      "the first group that matches its name. In Python of the optimizer that the configuration "
+      "names.";
   Section group;
   group.path = "capstan.parameter_groups.*";
   group.meaning = "One group of parameters.";

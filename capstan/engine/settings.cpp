@@ -123,6 +123,12 @@ void check(const Options& options, bool has_optimizer_factory) {
       policy.params != shard::Gather::per_use) {
     problems.emplace_back("parameters can be offloaded at stage 3 only");
   }
+  if (has_optimizer_factory && options.precision.optimizer_state != DType::fp32 &&
+      options.precision.optimizer_state != options.precision.master) {
+    problems.emplace_back(
+        "an optimizer that is not ours keeps its states in the master's dtype: optimizer_state "
+        "(capstan.optimizer_state_dtype) cannot change that");
+  }
   if (options.optimizer.has_value()) optim::check(*options.optimizer);
   precision::check(options.precision);
   if (problems.empty()) return;

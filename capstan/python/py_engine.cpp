@@ -119,8 +119,11 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
                    std::shared_ptr<comm::Group> group, const PyOptimizer& optimizer, py::object log)
     : group_(std::move(group)), log_(std::make_shared<Log>(shared_object(std::move(log)))) {
   engine::Options options = config.engine;
-  options.schedule.reset();  // Python's schedules set the rates in the groups
-  options.optimizer.reset();
+  const bool given = !optimizer.kind.empty() || !optimizer.make_step.is_none();
+  if (given) {  // its groups hold the rates, where Python's schedules set them
+    options.schedule.reset();
+    options.optimizer.reset();
+  }
   options.precision.cast_inputs = false;  // done once, at the root
   engine::Parts parts{.group = group_.get(), .logger = log_.get()};
   for (const auto& [name, tensor] : model.stored_buffers) {
@@ -129,11 +132,11 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
   parts.extras.aliases = model.aliases;
   if (!optimizer.kind.empty()) {
     options.optimizer = kernel_options(optimizer, to_kind(optimizer.kind));
-  } else if (!optimizer.make_step.is_none()) {
+  } else if (given) {
     parts.updater = [make_step = shared_object(optimizer.make_step)](shard::ShardedModel& sharded) {
       return python_updater(make_step, sharded);
     };
-  } else {
+  } else if (!options.optimizer.has_value()) {
     engine::make_forward_only(options, parts);
   }
   shard::ModelView view = view_of(model, options.shard);

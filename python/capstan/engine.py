@@ -7,6 +7,7 @@ import logging
 import weakref
 
 import torch
+import torch.distributed as dist
 
 from capstan import _C, activations, optimizers, params, process_group, tensors
 from capstan.errors import ConfigError
@@ -14,7 +15,7 @@ from capstan.model_view import ModelView
 from capstan.use_hooks import UseHooks
 
 logger = logging.getLogger("capstan")
-_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
 def read_config(config):
@@ -60,9 +61,10 @@ class Engine(torch.nn.Module):
         params.check_values(model)
         process_group.init_distributed()
         self.device = torch.device(device or self._device_of(model))
-        self.core_group = process_group.core_group(group, self.device)
         config = read_config(config)
-        self.core_config = resolve(config, self.core_group.size, hidden_size_of(model))
+        self.core_config = resolve(config, dist.get_world_size(group), hidden_size_of(model))
+        self._check_optimizer(optimizer)
+        self.core_group = process_group.core_group(group, self.device, self.core_config)
         for what, where, fix in self.core_config.warnings:
             logger.warning("%s (%s): %s", what, where, fix)
         self.view = ModelView(model, self.device, travel)
@@ -75,13 +77,24 @@ class Engine(torch.nn.Module):
         self._sent_groups = None
         self._take_over()
 
+    def _check_optimizer(self, optimizer):
+        """One that is given takes the place of the configuration's, and its groups are where schedules set the rates."""
+        if optimizer is None:
+            return
+        if self.core_config.given("scheduler.type"):
+            raise ConfigError("the configuration's schedule cannot move the rates of an optimizer object", "scheduler",
+                              "use a schedule of torch.optim.lr_scheduler, or name the optimizer in the configuration "
+                              "as well and give no object")
+        if self.core_config.given("optimizer.type"):
+            logger.warning("the optimizer that was given is used, not the configuration's section optimizer")
+
     @staticmethod
     def _device_of(model):
         return next((p.device for p in model.parameters()), torch.device("cpu"))
 
     @staticmethod
     def _log(level, text):
-        logger.log(_LEVELS[level], "%s", text)
+        logger.log(LEVELS[level], "%s", text)
 
     @property
     def stage(self):
@@ -130,6 +143,7 @@ class Engine(torch.nn.Module):
         self._check_open()
         if not isinstance(loss, torch.Tensor):
             raise ConfigError(f"the loss is a {type(loss).__name__}", "backward()", "give a tensor of one element")
+        self._send_groups()  # now: updates may begin in backward
         self.core.backward(loss, retain_graph, average)
 
     def step(self):

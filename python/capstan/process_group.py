@@ -10,6 +10,7 @@ import torch.distributed as dist
 import torch.distributed.nn.functional  # noqa: F401  imported later, its default arguments keep the group for ever
 
 from capstan import _C
+from capstan.errors import ConfigError
 
 _made = itertools.count()
 _joined = weakref.WeakSet()  # what init_distributed() has made, while it lasts
@@ -52,11 +53,24 @@ def travel_device(process_group=None):
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def core_group(process_group=None, device="cpu", timeout=None):
-    """A _C.Group over a group of torch.distributed (default: all ranks)."""
+def core_group(process_group=None, device="cpu", config=None):
+    """A _C.Group over a group of torch.distributed (default: all ranks), which a configuration may say more about."""
     group = dist.group.WORLD if process_group is None else process_group
     backend = group._get_backend(torch.device(device))
-    seconds = (timeout or getattr(backend.options, "_timeout", datetime.timedelta(minutes=10))).total_seconds()
+    seconds = getattr(backend.options, "_timeout", datetime.timedelta(minutes=10)).total_seconds()
+    ordered = True
+    if config is not None:
+        _check_backend(config.value("capstan.backend"), backend.name())
+        ordered = config.value("capstan.reduce_in_rank_order")
+        if config.given("capstan.timeout_s"):
+            seconds = config.value("capstan.timeout_s")
     # Engines are made in the same order on all ranks, so this number names the same group everywhere.
     name = f"{group.group_name}#{next(_made)} of {group.size()} ranks"
-    return _C.Group(backend, name, seconds, dist.distributed_c10d._get_default_store())
+    return _C.Group(backend, name, seconds, dist.distributed_c10d._get_default_store(), ordered)
+
+
+def _check_backend(wanted, used):
+    if wanted is not None and wanted != used:
+        raise ConfigError(f"the ranks talk over {used}, not over {wanted}", "capstan.backend",
+                          "in Python the group of ranks is torch.distributed's: name the backend in "
+                          "init_process_group(), and leave this key out")

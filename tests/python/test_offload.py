@@ -119,7 +119,7 @@ def train_annotated(path):
 
 def run_annotated(path):
     model = make_model()
-    engine = capstan.initialize(model, path, optimizer=AdamW(model.parameters(), lr=1e-2))
+    engine = capstan.initialize(model, path)  # which names the optimizer and its schedule
     losses = []
     for _ in range(3):
         loss = engine(torch.ones(4, 16)).float().pow(2).mean()

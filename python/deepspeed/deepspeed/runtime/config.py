@@ -190,6 +190,12 @@ class DeepSpeedConfig:
                                    prof_ops=section.get("prof_ops", []), prof_all=section.get("prof_all", True))
         return SimpleNamespace(comms_logger_enabled=section.get("enabled", False), comms_logger=settings)
 
+    def asks_for_reports(self):
+        """Whether something is to be said of the run beside warnings."""
+        return (self.wall_clock_breakdown or self.memory_breakdown or self.dump_state
+                or self.steps_per_print not in (None, float("inf")) or self.comms_config.comms_logger_enabled
+                or self.zero_section.get("log_trace_cache_warnings", False))
+
     def _batch_assertion(self):
         batch, micro, steps = (self.train_batch_size, self.train_micro_batch_size_per_gpu,
                                self.gradient_accumulation_steps)

@@ -30,12 +30,12 @@ class RepeatingLoader:
 class DeepSpeedDataLoader:
 
     def __init__(self, dataset, batch_size, group=None, route="train", data_sampler=None, collate_fn=None, workers=0,
-                 drop_last=False, local_rank=0, **unused):
+                 drop_last=False, local_rank=0, seed=0, **unused):
         self.dataset, self.batch_size = dataset, batch_size
         if data_sampler is None and not isinstance(dataset, torch.utils.data.IterableDataset):
             if route == "train":
                 data_sampler = DistributedSampler(dataset, num_replicas=dist.get_world_size(group),
-                                                  rank=dist.get_rank(group))
+                                                  rank=dist.get_rank(group), seed=seed)
             else:
                 data_sampler = RandomSampler(dataset)
         self.data_sampler = data_sampler

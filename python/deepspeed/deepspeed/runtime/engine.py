@@ -1,19 +1,21 @@
 """DeepSpeedEngine: capstan's engine with the members that DeepSpeed's users know."""
 
 import contextlib
+import os
 
 import torch
 import torch.distributed as dist
 
 import capstan
 from capstan import params as sharded_params
+from capstan.engine import LEVELS
 from capstan.errors import ConfigError, NotAvailable
 from capstan.use_hooks import UseHooks
 from deepspeed.runtime import optimizer_choice
 from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
 from deepspeed.runtime.engine_settings import EngineSettings
 from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
-from deepspeed.utils.timer import ThroughputTimer
+from deepspeed.utils.timer import ThroughputTimer, is_due
 
 MEMORY_OPT_ALLREDUCE_SIZE = 500000000
 
@@ -27,8 +29,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self.core = None
         self.module = model
         self._config, self.config = config_class, config_class._param_dict
-        if self._config.log_level is not None:
-            set_log_level_from_string(self._config.log_level)
+        self._choose_log_level()
         self.client_optimizer, self.client_lr_scheduler = optimizer, lr_scheduler
         self.client_model_parameters = model_parameters
         self.mpu, self.mesh_device = mpu, mesh_device
@@ -41,14 +42,13 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         parameters = self._parameters_of(model, model_parameters)
         base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
         self.group_names = self._group_names(model, base)
-        capstan.Engine.__init__(self, model, self._core_config(), optimizer=base, group=self.data_parallel_group,
+        capstan.Engine.__init__(self, model, self._core_config(base), optimizer=base, group=self.data_parallel_group,
                                 device=self.device, travel=self._travel(model))
         self.basic_optimizer = base
         self.optimizer = optimizer_choice.wrap_optimizer(self, base)
         self.lr_scheduler = optimizer_choice.choose_scheduler(self, lr_scheduler, base)
         self.training_dataloader = self.deepspeed_io(training_data, collate_fn=collate_fn) if training_data else None
-        self.tput_timer = ThroughputTimer(self._config, batch_size=self.train_batch_size(),
-                                          steps_per_output=self.steps_per_print())
+        self.tput_timer = ThroughputTimer(self._config, batch_size=self.train_batch_size())  # the core tells the speed
         self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
         self._backwards = 0  # since the last step
         self._grad_norm = None
@@ -62,6 +62,18 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self.core.expect_backward(True, False)
 
     # Construction
+
+    def _choose_log_level(self):
+        asked = self._config.log_level
+        if asked is None and self._config.asks_for_reports() and "DS_LOG_LEVEL" not in os.environ:
+            asked = "info"
+        if asked is not None:
+            set_log_level_from_string(asked)
+
+    @staticmethod
+    def _log(level, text):
+        if not text.startswith("step="):  # _after_step() says that, with the optimizer's own rates
+            logger.log(LEVELS[level], "%s", text)
 
     def _check_arguments(self, model, optimizer, lr_scheduler):
         self._assert_valid_mixed_precision_config()
@@ -121,9 +133,14 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return mark_comm_dtypes(model, self.torch_autocast_dtype(),
                                 self._config.torch_autocast_lower_precision_safe_modules)
 
-    def _core_config(self):
+    def _core_config(self, optimizer):
         """The configuration without what the client's objects replace."""
         config = dict(self.config)
+        own = dict(config.get("capstan") or {})
+        own.pop("parameter_groups", None)  # the optimizer has them
+        if not getattr(optimizer, "fp32_optimizer_states", True) and self.param_dtype_name() != "fp32":
+            own.setdefault("optimizer_state_dtype", self.param_dtype_name())
+        config["capstan"] = own
         config.pop("scheduler", None)
         config.pop("optimizer", None)
         config.pop("torch_autocast", None)  # forward() does it
@@ -273,8 +290,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
                 self.lr_scheduler.step(**(lr_kwargs or {}))
             except TypeError:
                 self.lr_scheduler.step(self.train_batch_size())
-        every = self.steps_per_print()
-        if every and every != float("inf") and self.global_steps % int(every) == 0:
+        if is_due(self.global_steps, self.steps_per_print()):
             log_dist(f"step={self.global_steps}, skipped={self.skipped_steps}, lr={self.get_lr()}, "
                      f"mom={self.get_mom()}", ranks=[0])
 
@@ -344,7 +360,8 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return DeepSpeedDataLoader(dataset, batch_size or self.train_micro_batch_size_per_gpu(),
                                    group=self.data_parallel_group, route=route, data_sampler=data_sampler,
                                    collate_fn=collate_fn, workers=num_local_io_workers or 0,
-                                   drop_last=self._config.dataloader_drop_last)
+                                   drop_last=self._config.dataloader_drop_last,
+                                   seed=(self.config.get("capstan") or {}).get("seed", 0))
 
     @property
     def is_compiled(self):

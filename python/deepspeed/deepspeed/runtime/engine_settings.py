@@ -91,6 +91,9 @@ class EngineSettings:
         from deepspeed.runtime.torch_autocast import dtype_of
         return dtype_of(self._config.communication_data_type) or self.param_dtype
 
+    def param_dtype_name(self):
+        return "bf16" if self.bfloat16_enabled() else "fp16" if self.fp16_enabled() else "fp32"
+
     def zero_cpu_offload(self):
         zero = self._config.zero_section
         return (zero.get("offload_optimizer") or {}).get("device", "none") != "none" or bool(zero.get("cpu_offload"))

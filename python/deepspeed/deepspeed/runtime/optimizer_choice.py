@@ -1,6 +1,7 @@
 """From the configuration and the client's arguments to the optimizer, its wrapper and its schedule."""
 
 import inspect
+import re
 
 import torch
 
@@ -11,6 +12,9 @@ from deepspeed.runtime.zero.utils import ZeRORuntimeException, is_zero_supported
 
 _LATER = {names.ONEBIT_ADAM_OPTIMIZER, names.ZERO_ONE_ADAM_OPTIMIZER, names.ONEBIT_LAMB_OPTIMIZER,
           names.MUADAM_OPTIMIZER, names.MUADAMW_OPTIMIZER, names.MUSGD_OPTIMIZER, names.MUON_OPTIMIZER}
+
+
+_IMPLEMENTATION = ("foreach", "fused", "capturable", "differentiable")  # choices that only torch's classes have
 
 
 def _numbers(params):
@@ -37,12 +41,13 @@ def named_optimizer(name, params, model_parameters, offloaded):
         raise ValueError("'max_grad_norm' is not supported as an optimizer parameter, please switch to using the "
                          "deepspeed parameter 'gradient_clipping' see: https://www.deepspeed.ai/docs/config-json/")
     lower = name.lower()
+    if lower in names.DEEPSPEED_OPTIMIZERS and not params.get("torch_adam"):
+        params = {key: value for key, value in params.items() if key not in _IMPLEMENTATION}
     if lower in _LATER:
         raise NotAvailable(f"optimizer {name}")
     if lower in (names.ADAM_OPTIMIZER, names.ADAMW_OPTIMIZER):
         use_torch, adam_w = params.pop("torch_adam", False), params.pop("adam_w_mode", True)
         decoupled = lower == names.ADAMW_OPTIMIZER or adam_w
-        params.pop("fused", None)
         if use_torch:
             return (torch.optim.AdamW if decoupled else torch.optim.Adam)(model_parameters, **params)
         if offloaded:
@@ -54,16 +59,39 @@ def named_optimizer(name, params, model_parameters, offloaded):
         return FusedLamb(model_parameters, **params)
     if lower == names.LION_OPTIMIZER:
         return (DeepSpeedCPULion if offloaded else FusedLion)(model_parameters, **params)
-    found = getattr(torch.optim, name, None)
+    found = torch.optim.SGD if lower == "sgd" else getattr(torch.optim, name, None)
     if not inspect.isclass(found):
         raise ConfigError(f"there is no optimizer '{name}'", "optimizer.type",
                           "use Adam, AdamW, Adagrad, Lamb, Lion, or a class of torch.optim")
     return found(model_parameters, **params)
 
 
+def own_groups(engine, model_parameters):
+    """The parameters, in groups where capstan.parameter_groups makes some."""
+    groups = (engine.config.get("capstan") or {}).get("parameter_groups") or {}
+    if not groups:
+        return model_parameters
+    if any(isinstance(p, dict) for p in model_parameters):
+        raise ConfigError("there are groups in model_parameters and in the configuration", "capstan.parameter_groups",
+                          "leave one of the two out")
+    names = {id(p): name for name, p in engine.module.named_parameters()}
+    made = [{"params": []} for _ in range(len(groups) + 1)]  # the last: what no pattern matches
+    patterns = []
+    for group, values in zip(made, groups.values()):
+        group.update({key: values[key] for key in ("lr", "weight_decay") if values.get(key) is not None})
+        patterns.append("|".join(re.escape(text).replace(r"\*", ".*") for text in values["parameters"]))
+    for param in model_parameters:
+        found = (i for i, pattern in enumerate(patterns) if re.fullmatch(pattern, names.get(id(param), "")))
+        made[next(found, -1)]["params"].append(param)
+    return made
+
+
 def choose_optimizer(engine, client, model_parameters):
     """The base optimizer, or None: a client's object, then a client's function, then the configuration's."""
     offloaded = engine.zero_cpu_offload()
+    if client is not None and (engine.config.get("capstan") or {}).get("parameter_groups"):
+        raise ConfigError("the configuration's groups cannot change an optimizer object", "capstan.parameter_groups",
+                          "make the groups of that optimizer yourself, or name the optimizer in the configuration")
     if isinstance(client, torch.optim.Optimizer) or hasattr(client, "param_groups"):
         optimizer = client
         if offloaded and engine.zero_force_ds_cpu_optimizer() and not isinstance(optimizer, KernelOptimizer):
@@ -80,7 +108,8 @@ def choose_optimizer(engine, client, model_parameters):
     elif callable(client):
         optimizer = client(model_parameters)
     elif engine.optimizer_name() is not None:
-        optimizer = named_optimizer(engine.optimizer_name(), engine.optimizer_params(), model_parameters, offloaded)
+        optimizer = named_optimizer(engine.optimizer_name(), engine.optimizer_params(),
+                                    own_groups(engine, model_parameters), offloaded)
     else:
         return None
     _check_groups(optimizer)
@@ -136,6 +165,7 @@ def choose_scheduler(engine, client, base_optimizer):
     if name is None or base_optimizer is None:  # a model that is only evaluated
         return None
     params = _numbers(engine.scheduler_params())
-    found = lr_schedules.SCHEDULES.get(name) or getattr(torch.optim.lr_scheduler, name, None)
+    own = {spelling.lower(): made for spelling, made in lr_schedules.SCHEDULES.items()}
+    found = own.get(name.lower()) or getattr(torch.optim.lr_scheduler, name, None)
     assert found is not None, f"DeepSpeed does not recognize LR scheduler {name}"
     return found(base_optimizer, **params)

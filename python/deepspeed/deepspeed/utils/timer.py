@@ -1,5 +1,6 @@
 """Wall-clock timers by name."""
 
+import math
 import time
 
 FORWARD_GLOBAL_TIMER, BACKWARD_GLOBAL_TIMER, STEP_GLOBAL_TIMER = "fwd", "bwd", "step"
@@ -92,6 +93,11 @@ class NoopTimer:
         pass
 
 
+def is_due(step, every):
+    """Whether a line that comes every so many steps comes at this one; None, 0 or inf: never."""
+    return bool(every) and every != math.inf and step % math.ceil(every) == 0
+
+
 class ThroughputTimer:
     """Samples per second over whole steps, the first `start_step` left out: they warm up."""
 
@@ -130,8 +136,7 @@ class ThroughputTimer:
         if not global_step:
             return
         self.global_step_count += 1
-        every = self.steps_per_output
-        if report_speed and self.total_elapsed_time > 0 and every and self.global_step_count % every == 0:
+        if report_speed and self.total_elapsed_time > 0 and is_due(self.global_step_count, self.steps_per_output):
             self.logging(f"step={self.global_step_count}, samples/s={self.avg_samples_per_sec():.2f} on average, "
                          f"{self.batch_size / self.step_elapsed_time:.2f} in this step")
         self.step_elapsed_time = 0
