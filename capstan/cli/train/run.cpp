@@ -1,6 +1,7 @@
 #include "capstan/cli/train/run.h"
 
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include <ATen/Context.h>
@@ -8,6 +9,7 @@
 
 #include "capstan/base/cpu_isa.h"
 #include "capstan/base/error.h"
+#include "capstan/base/guard.h"
 #include "capstan/base/text.h"
 #include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/config.h"
@@ -52,8 +54,32 @@ models::GptOptions complete_model(const Arguments& arguments, const config::Reso
   return options;
 }
 
-void train(const Arguments& arguments, comm::World& world, const config::Resolved& resolved,
-           StopRequest& stop) {
+// Nothing where the data cannot be used on some rank. All know why then, and the first tells it
+// while the others wait for it in close(): a launcher stops all when one has ended.
+std::optional<Corpus> load_together(const Arguments& arguments, comm::Group& group,
+                                    c10::Device device, Logger& logger) {
+  std::optional<Corpus> corpus;
+  const auto refuse = [&](const Error& error) {
+    if (group.rank() == 0)
+      logger.log(LogLevel::error, fmt::format("capstan: error: {}", error.what()));
+    corpus.reset();
+  };
+  try {
+    engine::together(group, device, [&] {
+      if (group.rank() == 0) check_places(arguments);
+      corpus.emplace(load_corpus(arguments.data, sequence_length(arguments)));
+    });
+  } catch (const ConfigError& error) {
+    refuse(error);
+  } catch (const IoError& error) {
+    refuse(error);
+  }
+  return corpus;
+}
+
+// Returns the exit code.
+int train(const Arguments& arguments, comm::World& world, const config::Resolved& resolved,
+          StopRequest& stop) {
   // Under --no-communication every rank is the first of its own world; one of them shows itself.
   const bool first = read_rank_env(process_env()).rank == 0;
   ScreenLogger logger(!first);
@@ -61,13 +87,11 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
     logger.log(LogLevel::warning, fmt::format("warning: {} ({})", warning.what, warning.where));
   }
   const c10::Device device = choose_device(arguments.device, world.env());
-  engine::together(world.group(), device, [&] {
-    if (first) check_places(arguments);
-  });
   if (device.is_cuda()) models::prefer_cudnn_attention();
-  Corpus corpus = load_corpus(arguments.data, sequence_length(arguments));
-  say(first, "data: " + corpus.description);
-  models::GptOptions options = complete_model(arguments, resolved, corpus.vocab);
+  std::optional<Corpus> corpus = load_together(arguments, world.group(), device, logger);
+  if (!corpus) return kExitUserError;
+  say(first, "data: " + corpus->description);
+  models::GptOptions options = complete_model(arguments, resolved, corpus->vocab);
   options.weights_loaded_later = can_resume(world.group(), device, arguments.checkpoint.resume);
   models::Gpt model(options);
   say(first, fmt::format("model: {}, {} parameters; {} on {}", arguments.model.name,
@@ -81,7 +105,8 @@ void train(const Arguments& arguments, comm::World& world, const config::Resolve
   data::Options sampling = resolved.data;
   sampling.seed = arguments.seed;
   sampling.shuffle = !arguments.data.no_shuffle;
-  Trainer({arguments, corpus, model, engine, stop, device, sampling, first}).run();
+  Trainer({arguments, *corpus, model, engine, stop, device, sampling, first}).run();
+  return 0;
 }
 
 }  // namespace
@@ -93,9 +118,9 @@ int run(const Arguments& arguments, comm::StartNccl start_nccl) {
   const RankEnv ranks = training_ranks(arguments, read_rank_env(process_env()));
   const config::Resolved resolved = training_config(arguments, ranks.world_size);
   const auto world = comm::make_world(ranks, resolved.engine.comm, start_nccl);
-  train(arguments, *world, resolved, stop);
+  const int exit_code = train(arguments, *world, resolved, stop);
   world->close();
-  return 0;
+  return exit_code;
 }
 
 }  // namespace capstan::cli::train
