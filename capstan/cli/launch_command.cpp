@@ -101,11 +101,9 @@ void add_place_flags(CLI::App& command, LaunchFlags& flags) {
       {"ssh", launch::Launcher::ssh},        {"slurm", launch::Launcher::slurm},
       {"mpi", launch::Launcher::mpi},        {"openmpi", launch::Launcher::mpi},
       {"pdsh", launch::Launcher::ssh}};
-  command
-      .add_option("--launcher", options.launcher,
-                  "What starts the ranks: auto, local, ssh, slurm, mpi")
+  command.add_option("--launcher", options.launcher, "What starts the ranks")
       ->transform(CLI::Transformer(launchers, CLI::ignore_case).description(""))
-      ->type_name("NAME");
+      ->type_name("NAME:{auto,local,ssh,slurm,mpi}");
   command.add_option("--launcher_args", flags.launcher_args,
                      "Further words for ssh, srun or mpirun, in one quoted text");
   command.add_option("--ssh_port", options.ssh_port, "Port of the ssh servers");
