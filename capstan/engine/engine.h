@@ -81,7 +81,7 @@ class Engine {
   Engine(shard::ModelView model, Options options, Parts parts = {});
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
-  ~Engine();  // the model's hooks go; parameters that are sharded stay placeholders
+  ~Engine();  // the hooks go; what is sharded stays placeholders, but for shard::leave_shards()
 
   // Differentiates loss (one element), times the loss scale, divided by the accumulation steps.
   void backward(const at::Tensor& loss, BackwardOptions options = {});

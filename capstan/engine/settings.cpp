@@ -34,7 +34,7 @@ void check_param(const std::string& name, const at::Tensor& param) {
 
 void check_same_device(const shard::ModelView& view, std::size_t index) {
   const c10::Device here = view.params[index].device();
-  if (here == view.home() || view.is_early(index)) return;
+  if (here == view.home() || view.is_loose(index)) return;
   throw ConfigError({.what = fmt::format("a parameter on {}, but the engine is on {}", here.str(),
                                          view.home().str()),
                      .where = view.names[index],
@@ -76,7 +76,7 @@ struct Mixture {
   bool keeps(const shard::ModelView& view, std::size_t param) const {
     const at::Tensor& tensor = view.params[param];
     return (adapters && !tensor.requires_grad()) ||
-           (early && view.is_early(param) && own_dtype(tensor) == DType::fp32);
+           (early && view.is_loose(param) && own_dtype(tensor) == DType::fp32);
   }
 };
 
@@ -86,7 +86,7 @@ Mixture mixture_of(const shard::ModelView& view, DType configured) {
   bool trains_otherwise = false;
   for (std::size_t i = 0; i < view.params.size(); ++i) {
     const bool as_configured = own_dtype(view.params[i]) == configured;
-    if (as_configured && view.is_early(i)) mixture.early = configured != DType::fp32;
+    if (as_configured && view.is_loose(i)) mixture.early = configured != DType::fp32;
     if (!view.params[i].requires_grad()) continue;
     trains = true;
     trains_otherwise = trains_otherwise || !as_configured;

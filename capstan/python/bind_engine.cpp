@@ -76,6 +76,7 @@ void bind_use(py::class_<PyEngine>& type) {
            [](PyEngine& self, int param) { return self.unit_of(param).keeps_whole(); })
       .def("pin", &PyEngine::pin, released)
       .def("unpin", &PyEngine::unpin, released)
+      .def("leave_shards", &PyEngine::leave_shards, released)
       .def(
           "end_pass", [](PyEngine& self) { self.sharded().end_pass(); }, released)
       .def("give_back", [](PyEngine& self) { self.sharded().give_back(); }, released);
@@ -254,7 +255,7 @@ void bind_engine(py::module_& module) {
       .def_readwrite("stored_buffers", &PyModel::stored_buffers)
       .def_readwrite("aliases", &PyModel::aliases)
       .def_readwrite("tree", &PyModel::tree)
-      .def_readwrite("early", &PyModel::early)
+      .def_readwrite("loose", &PyModel::loose)
       .def_readwrite("device", &PyModel::device);
   py::class_<PyEngine> type(module, "Engine", "The engine behind capstan.Engine.");
   type.def(

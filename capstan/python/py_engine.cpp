@@ -31,11 +31,11 @@ shard::ModelView view_of(const PyModel& model, const shard::Options& options) {
   shard::ModelView view{.names = model.names,
                         .params = model.params,
                         .buffers = model.buffers,
-                        .early = model.early,
+                        .loose = model.loose,
                         .device = model.device};
   std::vector<std::int64_t> elems;
   for (std::size_t i = 0; i < model.params.size(); ++i) {
-    view.sizes.push_back(view.is_early(i) ? model.early[i]->sizes()
+    view.sizes.push_back(view.is_loose(i) ? model.loose[i]->sizes()
                                           : model.params[i].sizes().vec());
     elems.push_back(c10::multiply_integers(view.sizes.back()));
   }

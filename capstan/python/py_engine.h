@@ -15,7 +15,7 @@
 #include "capstan/comm/group.h"
 #include "capstan/config/resolve.h"
 #include "capstan/engine/engine.h"
-#include "capstan/shard/early_shard.h"
+#include "capstan/shard/loose_shard.h"
 #include "capstan/shard/module_tree.h"
 
 namespace capstan::python {
@@ -31,7 +31,7 @@ struct PyModel {
   std::vector<std::pair<std::string, at::Tensor>> stored_buffers;  // those that checkpoints hold
   std::map<std::string, std::string> aliases;  // second name of a tied parameter -> its first
   std::vector<Node> tree;
-  std::vector<std::shared_ptr<shard::EarlyShard>> early;  // by parameter; empty: none is sharded
+  std::vector<std::shared_ptr<shard::LooseShard>> loose;  // by parameter; empty: none is sharded
   std::optional<c10::Device> device;
 };
 
@@ -67,6 +67,10 @@ class PyEngine {
   void await_updates(const std::vector<int>& params);
   void pin(const std::vector<int>& params);
   void unpin(const std::vector<int>& params);
+  // For the model to keep when this ends; see shard/loose_shard.h.
+  std::vector<std::shared_ptr<shard::LooseShard>> leave_shards() {
+    return shard::leave_shards(sharded(), group_);
+  }
 
  private:
   class Log;

@@ -18,7 +18,7 @@ class UnitBase;
 
 namespace capstan::shard {
 
-class EarlyShard;
+class LooseShard;
 
 struct ModelView {
   // Parameters by name: each tensor once, under its first name.
@@ -29,15 +29,15 @@ struct ModelView {
   std::vector<BoundarySpec> boundaries;
   std::vector<at::Tensor> buffers;
   std::vector<nn::UnitBase*> units;  // C++ models: of each boundary; else empty
-  // Of each parameter that is sharded already, else null; empty: none is.
-  std::vector<std::shared_ptr<EarlyShard>> early;
+  // Of each parameter that is sharded although no engine has it, else null; empty: none is.
+  std::vector<std::shared_ptr<LooseShard>> loose;
   std::optional<c10::Device> device;  // of the engine; unset: where the parameters are
 
   c10::Device home() const {
     if (device.has_value()) return *device;
     return params.empty() ? c10::Device(c10::kCPU) : params.front().device();
   }
-  bool is_early(std::size_t param) const { return !early.empty() && early[param] != nullptr; }
+  bool is_loose(std::size_t param) const { return !loose.empty() && loose[param] != nullptr; }
   // Whether all its elements are the same one in memory, as of weights that are loaded later.
   bool is_constant(std::size_t param) const {
     const at::Tensor& values = params[param];

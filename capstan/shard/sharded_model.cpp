@@ -13,7 +13,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
-#include "capstan/shard/early_shard.h"
+#include "capstan/shard/loose_shard.h"
 #include "capstan/shard/memory.h"
 
 namespace capstan::shard {
@@ -135,9 +135,9 @@ void ShardedModel::check_same_use(int boundary) {
 at::Tensor ShardedModel::whole_param(const ModelView& model, int index) {
   const auto i = static_cast<std::size_t>(index);
   at::Tensor param = model.params[i];
-  if (model.is_early(i)) {
-    model.early[i]->pin();  // the values of all ranks, equal already
-    model.early[i]->hand_over();
+  if (model.is_loose(i)) {
+    model.loose[i]->pin();  // the values of all ranks, equal already
+    model.loose[i]->hand_over();
     if (param.device() != pool_.device()) param.set_data(param.detach().to(pool_.device()));
     return param;
   }

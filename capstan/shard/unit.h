@@ -53,6 +53,10 @@ class Unit {
   const at::Tensor& flat() const { return storage_.flat(); }  // 1-D, padded_elems; not when sharded
   const at::Tensor& param(int slot) const { return params_[static_cast<std::size_t>(slot)]; }
   const at::Tensor& slot(int slot) const { return storage_.slot(slot); }
+  // What the parameter holds when it is not whole; there since the first release.
+  const at::Tensor& placeholder(int slot) const {
+    return placeholders_[static_cast<std::size_t>(slot)];
+  }
 
   void start_gather();  // sharded -> gathering
   void show();          // gathering -> whole

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import itertools
 import json
 import logging
 import weakref
@@ -105,7 +106,7 @@ class Engine(torch.nn.Module):
         for index, param in enumerate(self.view.params):
             sizes = list(param.shape)
             earlier = params.handle_of(param)
-            if isinstance(earlier, _C.EarlyShard):
+            if isinstance(earlier, _C.LooseShard):
                 sizes = earlier.sizes
             elif shards and not self.core.is_whole(index):
                 sizes = self.core.sizes(index)
@@ -215,15 +216,26 @@ class Engine(torch.nn.Module):
             raise ConfigError("the engine is closed", type(self).__name__, "make a new one with initialize()")
 
     def close(self):
-        """Takes every hook away and gives the memory back. Parameters that are sharded stay placeholders."""
+        """Takes every hook away and gives the memory back, but for the parameters: those that are sharded stay so, and
+        the next engine takes them over. Not collective."""
+        self._close(self._shards_to_leave())
+
+    def _shards_to_leave(self):
+        try:
+            return self.core.leave_shards() if self.core is not None else []
+        except Exception as error:  # what is sharded has no values then
+            logger.warning("an engine that is closed could not end its last update: %s", error)
+            return []
+
+    def _close(self, shards=()):
         if self.core is None:
             return
         if self._use_hooks is not None:
             self._use_hooks.remove()
         activations.restore(self._fused)
         self._fused = []
-        for param in self.view.params:
-            params.release(param)
+        for param, shard in itertools.zip_longest(self.view.params, shards):
+            params.leave(param, shard)
         if isinstance(self._kernels, optimizers.KernelOptimizer):
             self._kernels.engine = None
             self._kernels.state.clear()
@@ -241,7 +253,8 @@ _open = weakref.WeakSet()
 def _close_all():
     """Engines end before the interpreter: a thread of a backend that drops a tensor of Python's later ends the program."""
     for engine in list(_open):
-        engine.close()
+        engine._close()
+    params.forget_left()
     process_group.leave()
 
 

@@ -35,10 +35,10 @@ class ModelView:
         self.core.aliases = {name: names[self.index[id(p)]]
                              for name, p in module.named_parameters(remove_duplicate=False)
                              if names[self.index[id(p)]] != name}
-        early = [handle_of(p) for p in self.params]
-        early = [h if isinstance(h, _C.EarlyShard) else None for h in early]
-        if any(h is not None for h in early):
-            self.core.early = early
+        loose = [handle_of(p) for p in self.params]
+        loose = [h if isinstance(h, _C.LooseShard) else None for h in loose]
+        if any(h is not None for h in loose):
+            self.core.loose = loose
             self.core.device = device
 
     def _stored_buffers(self):

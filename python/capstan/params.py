@@ -12,6 +12,7 @@ from capstan.errors import ConfigError
 
 _HANDLE, _ID, _GONE = "_capstan_handle", "_capstan_id", "_capstan_gone"
 _ids = itertools.count()
+_left = weakref.WeakValueDictionary()  # parameters whose engines are gone, while they are sharded still
 
 
 class ParamStatus(enum.Enum):
@@ -26,7 +27,7 @@ def handle_of(param):
 
 
 class EngineParam:
-    """A parameter of a model that an engine manages; the counterpart of _C.EarlyShard."""
+    """A parameter of a model that an engine manages; the counterpart of _C.LooseShard."""
 
     def __init__(self, engine, index, sizes):
         self._engine, self.index, self.sizes = weakref.ref(engine), index, sizes
@@ -165,6 +166,22 @@ def release(param):
         param.__class__ = torch.nn.Parameter
     if hasattr(param, _ID):
         delattr(param, _ID)
+
+
+def leave(param, shard):
+    """Its engine goes: the parameter is an ordinary one again, or keeps its shard until the next engine takes it."""
+    if shard is None:
+        release(param)
+    else:
+        adopt(param, shard)
+        _left[getattr(param, _ID)] = param
+
+
+def forget_left():
+    """At the end of the program: shards that were left hold on to a group."""
+    for param in list(_left.values()):
+        if not isinstance(handle_of(param), EngineParam):
+            release(param)
 
 
 def check_values(model):

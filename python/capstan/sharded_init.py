@@ -166,7 +166,7 @@ class ShardedInit:
 def shard_beside(param, handle, name="a later parameter"):
     """Shards a parameter over the ranks of another one, whose handle this is; it keeps its dtype."""
     if params.handle_of(param) is None:
-        params.adopt(param, _C.EarlyShard(param, name, handle.group, handle.travel))
+        params.adopt(param, _C.LooseShard(param, name, handle.group, handle.travel))
         params.mark_sharded(param)
 
 

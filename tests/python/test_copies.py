@@ -78,19 +78,18 @@ def refusals():
         with pytest.raises((capstan.ConfigError, RuntimeError)) as error:
             act()
         told.append(str(error.value))
-    module, losses = engine.module, train(engine)
+    losses = train(engine)
     engine.close()
-    for act in (lambda: make(3, model=module), engine.zero_grad):
-        with pytest.raises(capstan.ConfigError) as error:
-            act()
-        told.append(str(error.value))
+    with pytest.raises(capstan.ConfigError) as error:
+        engine.zero_grad()
+    told.append(str(error.value))
     return told, losses == train(make(3))
 
 
 def test_what_cannot_be_copied_or_taken_is_said_and_harms_nothing():
     for told, unharmed in ranks.run(1, refusals):
         for text, expected in zip(told, ("cannot be copied", "cannot be copied", "capstan.gathered()", "another engine",
-                                         "has no values", "is closed"), strict=True):
+                                         "is closed"), strict=True):
             assert expected in text
         assert unharmed
 

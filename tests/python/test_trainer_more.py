@@ -161,3 +161,26 @@ def test_a_model_is_evaluated_at_stage_3_without_having_been_trained(tmp_path):
     for loss, found, expected in ranks.run(2, predict_untrained, str(tmp_path)):
         assert 0 < loss < 10  # that of random guesses is 4.2
         assert torch.allclose(torch.as_tensor(found), expected, atol=1e-5)
+
+
+def train_again(folder, stage):
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(base.tiny_config())
+    trainer = transformers.Trainer(model=model, args=base.arguments(folder, base.config_of(stage)),
+                                   train_dataset=base.data(32), eval_dataset=base.data(4))
+    losses = []
+    for _ in range(2):
+        trainer.model_wrapped = model  # else it goes on with the engine that it has Accelerate destroy
+        trainer.train()
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    trainer.save_model(f"{folder}/stage{stage}")
+    return losses, trainer.evaluate()["eval_loss"]
+
+
+def test_a_trainer_that_trains_again_goes_on_from_where_it_was(tmp_path):
+    second, third = (ranks.run(2, train_again, str(tmp_path), stage) for stage in (2, 3))
+    for (losses, evaluated), (expected, expected_evaluated) in zip(third, second, strict=True):
+        assert len(losses[0]) == len(losses[1]) == 4 and losses[1][0] < losses[0][0]
+        assert losses == expected and evaluated == pytest.approx(expected_evaluated, abs=1e-5)
+    saved = [transformers.GPT2LMHeadModel.from_pretrained(tmp_path / f"stage{stage}").state_dict() for stage in (2, 3)]
+    assert saved[0].keys() == saved[1].keys() and all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
