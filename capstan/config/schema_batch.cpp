@@ -72,10 +72,13 @@ Section gradient_section() {
           .no_effect("updated parameters are always gathered in the way the stage asks for")
           .says("Use broadcasts instead of all-gathers after the step."),
       flag("zero_allow_untested_optimizer", false)
-          .no_effect("every element-wise optimizer works on shards, and others are refused by name")
+          .no_effect(
+              "every element-wise optimizer works on shards, and others are refused by name; the "
+              "deepspeed package asks for it beside an optimizer that it does not know")
           .says("Allow optimizers that the sharding was not tested with."),
       flag("zero_force_ds_cpu_optimizer", true)
-          .no_effect("optimizer state in host memory works with every element-wise optimizer")
+          .no_effect("optimizer state in host memory works with every element-wise optimizer; the "
+                     "deepspeed package asks for false beside an optimizer of torch")
           .says("Insist on the CPU optimizer when optimizer state is offloaded."),
       flag("graph_harvesting", false)
           .needs(Feature::graph_capture)

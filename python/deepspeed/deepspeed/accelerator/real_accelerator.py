@@ -13,7 +13,7 @@ _chosen = []
 def _detected():
     name = os.environ.get("DS_ACCELERATOR") or ("cuda" if torch.cuda.is_available() else "cpu")
     if name not in SUPPORTED_ACCELERATOR_LIST:
-        raise ValueError(f"DS_ACCELERATOR must be one of {SUPPORTED_ACCELERATOR_LIST}. Value \"{name}\" is not supported")
+        raise ValueError(f"DS_ACCELERATOR is {name!r}: choose from {', '.join(SUPPORTED_ACCELERATOR_LIST)}")
     if name == "cuda":
         from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
         return CUDA_Accelerator()

@@ -78,7 +78,7 @@ def fetch_hostfile(path):
                 raise ValueError(f"Hostfile contains a bad entry: {line}")
             found[host] = int(slots.strip()[len("slots="):])
     if not found:
-        raise ValueError("Hostfile is empty or not formatted correctly, unable to proceed with launching")
+        raise ValueError(f"{path} names no host: write lines like 'worker-1 slots=8'")
     return found
 
 

@@ -98,8 +98,8 @@ class DeepSpeedConfig:
         except ConfigError as error:
             if os.path.exists(text) or text.lstrip().startswith("{"):
                 raise
-            raise ValueError(f"Expected a string path to an existing deepspeed config, or a dictionary or a valid "
-                             f"base64. Received: {config}") from error
+            raise ValueError(f"{config!r} is no configuration: give a dict, the path of a file that exists, JSON text, or "
+                             "that text in base64") from error
 
     @staticmethod
     def _data_parallel_size(mpu, mesh_device):
@@ -201,10 +201,10 @@ class DeepSpeedConfig:
                                self.gradient_accumulation_steps)
         for name, value in (("Train batch size", batch), ("Micro batch size per gpu", micro),
                             ("Gradient accumulation steps", steps)):
-            assert value > 0, f"{name}: {value} has to be greater than 0"
+            assert value > 0, f"{name} is {value}: give at least 1"
         assert batch == micro * steps * self.world_size, (
-            f"Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
-            f"gradient_acc_step * world_size {batch} != {micro} * {steps} * {self.world_size}")
+            f"train_batch_size {batch} is not train_micro_batch_size_per_gpu {micro} * gradient_accumulation_steps {steps} "
+            f"* {self.world_size} ranks: leave one of the three out, it follows from the others")
 
     def _set_batch_related_parameters(self):
         batch, micro, steps = (self.train_batch_size, self.train_micro_batch_size_per_gpu,
@@ -218,8 +218,8 @@ class DeepSpeedConfig:
             steps = steps or 1
             batch = micro * steps * self.world_size
         elif batch is None:
-            raise AssertionError('Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided: as a '
-                                 'number, since "auto" is filled in by Accelerate and the Trainer only')
+            raise AssertionError('the batch size is missing: set train_micro_batch_size_per_gpu or train_batch_size to a '
+                                 'number ("auto" is filled in by Accelerate and the Trainer only)')
         self.train_batch_size, self.train_micro_batch_size_per_gpu, self.gradient_accumulation_steps = batch, micro, steps
 
     def _configure_train_batch_size(self):

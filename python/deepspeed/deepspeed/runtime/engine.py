@@ -79,10 +79,10 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self._assert_valid_mixed_precision_config()
         if isinstance(lr_scheduler, torch.optim.lr_scheduler.LRScheduler):
             assert isinstance(optimizer, torch.optim.Optimizer), (
-                "Client Optimizer (type = {}) is not instantiated but Client LR Scheduler is instantiated".format(
-                    type(optimizer)))
+                "a schedule object needs the optimizer object that it moves; for an optimizer made later give a function "
+                "that makes the schedule")
         if self.fp16_enabled() and self.bfloat16_enabled():
-            raise ValueError("bfloat16 and fp16 modes cannot be simultaneously enabled")
+            raise ValueError("bf16 and fp16 are both enabled: choose one")
 
     def _move(self, model):
         """To our device, all but what is sharded: that comes when the engine takes it."""
@@ -226,7 +226,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
 
     def backward(self, loss, retain_graph=False, scale_wrt_gas=True, allreduce_gradients=True, release_loss=False):
         assert self.basic_optimizer is not None, (
-            "must provide optimizer during init in order to use backward")
+            "there is no optimizer: give initialize() one to use backward()")
         assert not isinstance(loss, torch.Tensor) or loss.numel() == 1, "loss must be a scalar tensor"
         super().backward(loss, retain_graph=retain_graph, average=scale_wrt_gas)
         self._backwards += 1
@@ -255,7 +255,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self._boundary = is_boundary
 
     def step(self, lr_kwargs=None):
-        assert self.basic_optimizer is not None, "must provide optimizer during init in order to use step"
+        assert self.basic_optimizer is not None, "there is no optimizer: give initialize() one to use step()"
         assert not self.inside_no_sync_ctxt, "It is illegal to call Engine.step() inside no_sync context manager"
         boundary = self.is_gradient_accumulation_boundary()
         self._applied = False
@@ -345,7 +345,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
     def set_train_batch_size(self, train_batch_size):
         per_step = self.train_micro_batch_size_per_gpu() * self.dp_world_size
         if train_batch_size % per_step != 0:
-            raise ValueError("Train batch size must be divisible by micro-batch data parallelism")
+            raise ValueError("the batch must be a multiple of train_micro_batch_size_per_gpu times the ranks")
         self._config.train_batch_size = train_batch_size
         self._config.gradient_accumulation_steps = train_batch_size // per_step
         self.core.set_accumulation_steps(self._config.gradient_accumulation_steps)

@@ -20,9 +20,9 @@ def _config_of(args, config):
         args.deepscale_config = None
     in_args = getattr(args, "deepspeed_config", None)
     assert in_args is None or config is None, (
-        "Not sure how to proceed, we were given both a deepscale_config and deepspeed_config")
+        "two configurations: give either initialize(config=...) or args.deepspeed_config")
     config = in_args if config is None else config
-    assert config is not None, "DeepSpeed requires --deepspeed_config to specify configuration file"
+    assert config is not None, "no configuration: give initialize(config=...) or --deepspeed_config FILE"
     return config
 
 

@@ -29,7 +29,7 @@ def get_torch_optimizer(optimizer):
     while not isinstance(optimizer, torch.optim.Optimizer) and hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer
     if not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"{type(optimizer).__name__} is not a subclass of torch.optim.Optimizer")
+        raise TypeError(f"a schedule needs an optimizer with param_groups, not a {type(optimizer).__name__}")
     return optimizer
 
 
@@ -105,7 +105,7 @@ def _warmup_type(value):
     if value in (WARMUP_LOG_RATE, WARMUP_LINEAR_RATE):
         return value
     from deepspeed.utils.logging import logger
-    logger.warning(f"Using unknown warmup_type: {value}. The increasing function is set to default (log)")
+    logger.warning(f"warmup_type {value!r} is neither log nor linear: log is used")
     return WARMUP_LOG_RATE
 
 

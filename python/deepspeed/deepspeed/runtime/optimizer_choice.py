@@ -38,8 +38,8 @@ def named_optimizer(name, params, model_parameters, offloaded):
     from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
     params = _numbers(params)
     if "max_grad_norm" in params:
-        raise ValueError("'max_grad_norm' is not supported as an optimizer parameter, please switch to using the "
-                         "deepspeed parameter 'gradient_clipping' see: https://www.deepspeed.ai/docs/config-json/")
+        raise ValueError("optimizer.params.max_grad_norm: the engine clips; set gradient_clipping at the top of the "
+                         "configuration instead")
     lower = name.lower()
     if lower in names.DEEPSPEED_OPTIMIZERS and not params.get("torch_adam"):
         params = {key: value for key, value in params.items() if key not in _IMPLEMENTATION}
@@ -96,11 +96,9 @@ def choose_optimizer(engine, client, model_parameters):
         optimizer = client
         if offloaded and engine.zero_force_ds_cpu_optimizer() and not isinstance(optimizer, KernelOptimizer):
             raise ZeRORuntimeException(
-                f"You are using ZeRO-Offload with a client provided optimizer ({type(optimizer)}) which in most cases "
-                "will yield poor performance. Please either use deepspeed.ops.adam.DeepSpeedCPUAdam or set an "
-                "optimizer in your ds-config (https://www.deepspeed.ai/docs/config-json/#optimizer-parameters). If "
-                "you really want to use a custom optimizer w. ZeRO-Offload and understand the performance impacts you "
-                "can also set <\"zero_force_ds_cpu_optimizer\": false> in your configuration file.")
+                f"{type(optimizer).__name__} would update the offloaded states with torch's operations, far slower than "
+                "deepspeed.ops.adam.DeepSpeedCPUAdam or an optimizer that the configuration names: use one of those, or "
+                "set zero_force_ds_cpu_optimizer to false to have it all the same")
         if offloaded and engine.bf16_optimizer_states():
             assert not getattr(optimizer, "fp32_optimizer_states", False), (
                 "bf16_optimizer_states with an offloaded optimizer needs DeepSpeedCPUAdam(..., "
@@ -115,8 +113,8 @@ def choose_optimizer(engine, client, model_parameters):
     _check_groups(optimizer)
     if engine.zero_optimization() and not is_zero_supported_optimizer(optimizer):
         assert engine.zero_allow_untested_optimizer(), (
-            "You are using an untested ZeRO Optimizer. Please add <\"zero_allow_untested_optimizer\": true> in the "
-            "configuration file to use it.")
+            f"whether {type(optimizer).__name__} gives the same numbers on shards is for you to say: set "
+            "zero_allow_untested_optimizer to true if it treats every element alike")
     return optimizer
 
 
@@ -167,5 +165,6 @@ def choose_scheduler(engine, client, base_optimizer):
     params = _numbers(engine.scheduler_params())
     own = {spelling.lower(): made for spelling, made in lr_schedules.SCHEDULES.items()}
     found = own.get(name.lower()) or getattr(torch.optim.lr_scheduler, name, None)
-    assert found is not None, f"DeepSpeed does not recognize LR scheduler {name}"
+    assert found is not None, (f"there is no schedule {name!r}: use {', '.join(lr_schedules.SCHEDULES)}, or a class of "
+                               "torch.optim.lr_scheduler")
     return found(base_optimizer, **params)

@@ -102,7 +102,7 @@ def partition_balanced(weights, num_parts):
 def get_only_unique_item(items):
     unique = set(items)
     if len(unique) != 1:
-        raise RuntimeError(f"expected there to be only one unique element in {items}")
+        raise RuntimeError(f"the items differ: {items}")
     return unique.pop()
 
 

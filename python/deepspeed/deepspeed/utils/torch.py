@@ -5,7 +5,7 @@ from packaging import version
 
 
 def required_torch_version(min_version=None, max_version=None):
-    assert min_version or max_version, "Must provide a min_version or max_version argument"
+    assert min_version or max_version, "give min_version, max_version or both"
     here = version.parse(torch.__version__.split("+")[0])
     if min_version and here < version.parse(str(min_version)):
         return False

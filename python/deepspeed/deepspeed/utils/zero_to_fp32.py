@@ -26,7 +26,7 @@ def _numbers(text):
 def get_checkpoint_files(checkpoint_dir, pattern):
     found = sorted(glob.glob(os.path.join(checkpoint_dir, pattern)), key=_numbers)
     if not found:
-        raise FileNotFoundError(f"can't find {pattern} files in directory '{checkpoint_dir}'")
+        raise FileNotFoundError(f"no file in '{checkpoint_dir}' is called {pattern}")
     return found
 
 

@@ -75,7 +75,7 @@ class NotImplementedBuilder(OpBuilder):
     NAME = "deepspeed_not_implemented"
 
     def load(self, verbose=True):
-        raise ValueError("This op had not been implemented on this system.")
+        raise ValueError("no operation is built here: what capstan needs is in its library")
 
 
 for _class, _name in _ABSENT.items():

@@ -108,7 +108,7 @@ def partition_activations_in_checkpoint(partition_activation):
 
 def detach_variable(inputs, device=None):
     if not isinstance(inputs, tuple):
-        raise RuntimeError("Only tuple of tensors is supported. Got Unsupported input type: ", type(inputs).__name__)
+        raise RuntimeError(f"give the inputs as a tuple, not as a {type(inputs).__name__}")
     found = []
     for value in inputs:
         if torch.is_tensor(value):

@@ -127,7 +127,7 @@ def register_external_parameter(module, parameter):
     that look at it.
     """
     if not isinstance(parameter, torch.nn.Parameter):
-        raise RuntimeError("Parameter is not a torch.nn.Parameter")
+        raise RuntimeError(f"a torch.nn.Parameter is needed, not a {type(parameter).__name__}")
     if not hasattr(module, "_external_params"):
         module._external_params = {}
     module._external_params[getattr(parameter, "ds_id", id(parameter))] = parameter
@@ -135,10 +135,10 @@ def register_external_parameter(module, parameter):
 
 def unregister_external_parameter(module, parameter):
     if not isinstance(parameter, torch.nn.Parameter):
-        raise RuntimeError("Parameter is not a torch.nn.Parameter")
+        raise RuntimeError(f"a torch.nn.Parameter is needed, not a {type(parameter).__name__}")
     key = getattr(parameter, "ds_id", id(parameter))
     if key not in getattr(module, "_external_params", {}):
-        raise RuntimeError("Parameter is not a registered external parameter of module.")
+        raise RuntimeError(f"the parameter was not registered with this {type(module).__name__}")
     del module._external_params[key]
 
 
