@@ -54,6 +54,9 @@ struct BackwardOptions {
   bool retain_graph = false;
   // False: the caller has divided the loss by the accumulation steps already.
   bool average_accumulation = true;
+  // Whether step(true) follows, for a caller who names boundaries; unset: micro-batches are
+  // counted.
+  std::optional<bool> boundary;
 };
 
 struct StepReport {

@@ -174,6 +174,7 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
   }
   log_->phase_ended(Phase::forward, sharded->ledger());
   backward_scale_ = loss_scale.scale;
+  boundary_ = how.boundary;
   const double average =
       how.average_accumulation ? 1.0 / static_cast<double>(options.batch.accumulation_steps) : 1.0;
   const auto blocked = [this] { return group_->counters()[comm::OpKind::reduce_scatter].blocked; };
@@ -189,6 +190,7 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
     }
     hooks_->end_backward();
   });
+  boundary_.reset();
   log_->phase_ended(Phase::backward, sharded->ledger(), blocked() - blocked_before);
   if (options.shard.log_trace_changes) log_->trace_surprises(sharded->trace().surprises());
 }
@@ -208,7 +210,8 @@ void EngineState::offload_states(const shard::AsideKinds& kinds) {
 StepReport EngineState::step(std::optional<bool> boundary) {
   const std::int64_t micro_steps = progress.micro_steps + 1;
   const bool managed = options.batch.managed_accumulation;
-  const bool counted = !managed || micro_steps % options.batch.accumulation_steps == 0;
+  const std::int64_t per_step = options.batch.accumulation_steps;
+  const bool counted = !managed || micro_steps % per_step == 0;
   const bool takes_step = boundary.value_or(counted);
   if (takes_step) {
     before_change();
@@ -218,6 +221,8 @@ StepReport EngineState::step(std::optional<bool> boundary) {
   }
   progress.micro_steps = micro_steps;
   if (!takes_step) return {};
+  // Whoever names the boundary may have called this for the last of several backwards only.
+  progress.micro_steps = (micro_steps + per_step - 1) / per_step * per_step;
   StepReport report = guarded(Phase::step, [this] { return take_step(); });
   if (sharded->before_backward) early_step_ended();
   // Now all states are there, and training has begun.
@@ -303,9 +308,10 @@ UpdateScalars EngineState::guess_step() const {
 
 void EngineState::open_early() {
   const bool managed = options.batch.managed_accumulation;
-  const bool last = !managed || (progress.micro_steps + 1) % options.batch.accumulation_steps == 0;
+  const bool counted =
+      !managed || (progress.micro_steps + 1) % options.batch.accumulation_steps == 0;
   const bool measured = options.store.optimizer.early_updates == store::EarlyUpdates::measured;
-  if (!last || (measured && !early_choice_.early())) return;
+  if (!boundary_.value_or(counted) || (measured && !early_choice_.early())) return;
   UpdateScalars guess = guess_step();
   if (sharded->early_updates()->is_open() && guess_ == guess) return;
   sharded->early_updates()->close(/*keep=*/false);

@@ -143,6 +143,7 @@ class EngineState {
   bool foreign_allowed_ = false;  // although the loss needs its scale
   double after_sum_ = 1;          // what is left of the division by the ranks
   double backward_scale_ = 1;     // the loss scale of this step's backwards
+  std::optional<bool> boundary_;  // what the caller said of the backward that runs
   shard::StateSettings state_settings_;
   std::unique_ptr<optim::WorkerPool> workers_;
   std::unique_ptr<shard::Hooks> hooks_;

@@ -119,10 +119,12 @@ void bind_step(py::class_<PyEngine>& type) {
   const auto released = py::call_guard<py::gil_scoped_release>();
   type.def(
           "backward",
-          [](PyEngine& self, const at::Tensor& loss, bool retain_graph, bool average) {
-            self.engine().backward(loss, {retain_graph, average});
+          [](PyEngine& self, const at::Tensor& loss, bool retain_graph, bool average,
+             std::optional<bool> boundary) {
+            self.engine().backward(loss, {retain_graph, average, boundary});
           },
-          py::arg("loss"), py::arg("retain_graph"), py::arg("average"), released)
+          py::arg("loss"), py::arg("retain_graph"), py::arg("average"), py::arg("boundary"),
+          released)
       .def(
           "step",
           [](PyEngine& self, std::optional<bool> boundary) { return self.engine().step(boundary); },

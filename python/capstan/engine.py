@@ -145,7 +145,7 @@ class Engine(torch.nn.Module):
         if not isinstance(loss, torch.Tensor):
             raise ConfigError(f"the loss is a {type(loss).__name__}", "backward()", "give a tensor of one element")
         self._send_groups()  # now: updates may begin in backward
-        self.core.backward(loss, retain_graph, average)
+        self.core.backward(loss, retain_graph, average, self._boundary)
 
     def step(self):
         """Ends a micro-batch; updates the parameters when it was the last of a step."""

@@ -136,6 +136,24 @@ TEST(EarlyUpdates, RunInTheLastBackwardOfAStepOnly) {
   });
 }
 
+// As Accelerate does: it names boundaries, and calls step() at them only.
+TEST(EarlyUpdates, OpenInTheBackwardThatTheCallerCallsTheLast) {
+  run_ranks(1, [](comm::Group& group) {
+    Options options = early_options(2, EarlyUpdates::always);
+    options.batch = {.train_samples = 12, .micro_samples = 4, .accumulation_steps = 3};
+    World world(group, options);
+    for (int step = 1; step <= 2; ++step) {
+      for (const bool last : {false, false, true}) {
+        const auto batch = test::make_batch(4, test::kWidth, test::kClasses, 5);
+        world.engine.backward(test::loss_of(world.model, batch, at::kBFloat16), {.boundary = last});
+        EXPECT_EQ(world.engine.sharded().early_updates()->is_open(), last);
+      }
+      EXPECT_TRUE(world.engine.step(true).applied);
+      EXPECT_EQ(world.engine.progress().micro_steps, 3 * step);
+    }
+  });
+}
+
 TEST(EarlyUpdates, TakeNoMoreMemoryThanTheyMay) {
   run_ranks(2, [](comm::Group& group) {
     Options options = early_options(3, EarlyUpdates::always);
