@@ -12,8 +12,7 @@ std::vector<Key> offload_keys() {
           .says("Offloaded optimizer: go on with the next forward and wait for each unit where it "
                 "is used; null: at stage 3 only.")
           .costs("Hides much of the update. Below stage 3, a parameter that a program holds itself "
-                 "may "
-                 "be old between two steps."),
+                 "may be old between two steps."),
       choice("early_updates", "never", {"never", "always", "measured"})
           .says("Offloaded optimizer: update units in backward, when their gradients have come; "
                 "dropped and done again where the step is clipped or skipped. measured: both ways "
@@ -68,8 +67,7 @@ Section own_section() {
           .costs("Shorter: a dead rank is reported sooner; longer: slow ranks are tolerated."),
       choice("backend", "null", {"nccl", "mpi"})
           .says("How ranks talk; null: nccl for GPUs, mpi for CPUs. In Python the process group's, "
-                "which "
-                "this is compared with.")
+                "which this is compared with.")
           .costs("mpi on GPUs copies through host memory."),
       flag("reduce_in_rank_order", true)
           .says("NCCL: sum gradients in rank order, so that every run gives the same bits.")
@@ -103,8 +101,7 @@ std::vector<Section> capstan_sections() {
   groups.path = "capstan.parameter_groups";
   groups.meaning =
       "Parameters with hyper-parameters of their own, by a name for the group. A parameter belongs "
-      "to "
-      "the first group that matches its name. In Python of the optimizer that the configuration "
+      "to the first group that matches its name. In Python of the optimizer that the configuration "
       "names.";
   Section group;
   group.path = "capstan.parameter_groups.*";

@@ -134,12 +134,6 @@ EngineState::LoadPlan EngineState::load_plan(const Reader& reader, const LoadOpt
     problems.insert(problems.begin(), plan.misfits.begin(), plan.misfits.end());
   }
   if (problems.empty()) return plan;
-  constexpr std::size_t kMostShown = 12;  // chosen: of another model all would fill many screens
-  if (problems.size() > kMostShown) {
-    const std::size_t more = problems.size() - kMostShown;
-    problems.resize(kMostShown);
-    problems.push_back(fmt::format("and {} more", more));
-  }
   throw ConfigError(
       {.what = fmt::format("the checkpoint does not fit the model and its optimizer:\n    {}",
                            fmt::join(problems, "\n    ")),

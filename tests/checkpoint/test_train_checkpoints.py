@@ -80,8 +80,8 @@ def test_a_resumed_run_adds_to_its_metrics_and_its_curve_and_a_new_one_begins_th
     assert f"{of_step[1]:.4f} -&gt; {of_step[3]:.4f}" in (tmp_path / "curve.html").read_text()
     assert "since step 1<" in (tmp_path / "curve.html").read_text()
     assert "nothing left to do: 3 steps taken before" in run(*words, *again, "--max-steps", 3)
-    other = run(*words, "--resume", tmp_path / "saved", "--layers", 9, code=2)  # of many that do not fit some are named
-    assert "'transformer.h.2.ln_1.weight' is missing" in other and " more\n" in other and other.count("is missing") < 20
+    other = run(*words, "--resume", tmp_path / "saved", "--layers", 9, code=2)
+    assert all(f"'transformer.h.{layer}.ln_1.weight' is missing" in other for layer in range(2, 9))
 
 
 def test_other_ranks_and_stages_go_on_with_the_very_next_samples(text, tmp_path):

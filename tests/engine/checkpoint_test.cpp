@@ -309,28 +309,24 @@ struct OtherModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(OtherModel);
 
-TEST(Contents, WhatDoesNotFitIsListedAtOnceAndOfMuchTheRestIsCounted) {
+TEST(Contents, EverythingThatDoesNotFitIsListedAtOnce) {
   const TempFolder folder;
   const engine::Options options = options_of(2, DType::fp32);
   run({.options = options, .last_step = 1, .save_to = folder.path()});
   run_ranks(2, [&](comm::Group& group) {
     OtherModel model;
     Engine engine(model, options, {.group = &group});
-    const auto refusal = [&](bool strict) -> std::string {
-      try {
-        engine.load_checkpoint(folder.path(), {.load_module_strict = strict});
-        return "none";
-      } catch (const ConfigError& error) {
-        return error.what();
-      }
-    };
-    EXPECT_THAT(refusal(true),
-                testing::AllOf(HasSubstr("'extra.weight' is missing"),
-                               HasSubstr("'head.weight' has shape [7, 12] in the checkpoint, [8, "
-                                         "12] in the model"),
-                               HasSubstr("'scale' is in the checkpoint but not"),
-                               testing::ContainsRegex("and [0-9]+ more")));
-    EXPECT_THAT(refusal(false), HasSubstr("'exp_avg' of 'extra.bias' is missing"));
+    try {
+      engine.load_checkpoint(folder.path());
+      ADD_FAILURE() << "another model's weights fit";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(),
+                  testing::AllOf(HasSubstr("'extra.weight' is missing"),
+                                 HasSubstr("'head.weight' has shape [7, 12] in the checkpoint, [8, "
+                                           "12] in the model"),
+                                 HasSubstr("'scale' is in the checkpoint but not"),
+                                 HasSubstr("'exp_avg' of 'extra.bias' is missing")));
+    }
     const auto loaded = engine.load_checkpoint(
         folder.path(), {.load_module_strict = false, .load_optimizer_states = false});
     EXPECT_GT(loaded->skipped.size(), 4U);
