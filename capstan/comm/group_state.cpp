@@ -4,6 +4,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
+#include "capstan/comm/tagged_backend.h"
+
 namespace capstan::comm {
 namespace {
 
@@ -28,22 +30,31 @@ c10::Event event_of_stream(const std::vector<at::Tensor>& buffers) {
   return event;
 }
 
+// Gloo ends the program where messages of unequal size meet.
+c10::intrusive_ptr<c10d::Backend> with_tags(c10::intrusive_ptr<c10d::Backend> backend,
+                                            const std::string& name) {
+  if (backend->getBackendName() != "gloo") return backend;
+  return c10::make_intrusive<TaggedBackend>(std::move(backend), name);
+}
+
 constexpr const char* kFix =
     "compare the last operations of all ranks: the first that differs, or the rank that stopped "
-    "early, is the cause; see that rank's own error. A slow peer needs a longer timeout";
+    "early, is the cause; see that rank's own error. All ranks must call the same modules in the "
+    "same order and take the same number of steps. A slow peer needs a longer timeout";
 
 }  // namespace
 
 GroupState::GroupState(c10::intrusive_ptr<c10d::Backend> backend_in, GroupOptions options_in)
-    : backend(std::move(backend_in)),
+    : backend(with_tags(std::move(backend_in), options_in.name)),
       own(dynamic_cast<OwnBackend*>(backend.get())),
       options(std::move(options_in)),
       rank(backend->getRank()),
       size(backend->getSize()) {
-  if (own == nullptr && options.side_channel != nullptr) {
-    watch.emplace(options.side_channel, Watch::Place{rank, size, options.timeout},
-                  [this](const std::string& reason) { abort(reason); });
-  }
+  if (options.side_channel == nullptr) return;
+  // Over our own backends an operation tells its end only when it is waited for, with a timeout.
+  Watch::Place place{rank, size, options.timeout};
+  if (own != nullptr) place.timeout = std::chrono::milliseconds::max();
+  watch.emplace(options.side_channel, place, [this](const std::string& reason) { abort(reason); });
 }
 
 PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
@@ -184,6 +195,7 @@ void GroupState::abort(std::string_view reason) {
     }
     failure = reason;
   }
+  if (watch) watch->give_up(std::string(reason));
   if (own != nullptr) {
     own->abort_with(reason);
   } else {

@@ -62,7 +62,34 @@ std::string to_text(const OpFacts& facts) {
 }
 
 bool same_collective(const OpFacts& a, const OpFacts& b) {
-  return a.kind == b.kind && a.dtype == b.dtype && a.elems == b.elems && a.peer == b.peer;
+  return a.kind == b.kind && a.dtype == b.dtype && a.elems == b.elems && a.peer == b.peer &&
+         a.label == b.label;
+}
+
+// FNV-1a: enough to tell operations apart, and a few nanoseconds for each.
+std::uint64_t mix(std::uint64_t seed, std::string_view bytes) {
+  for (const char byte : bytes) seed = (seed ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return seed;
+}
+
+std::uint64_t mix(std::uint64_t seed, const OpFacts& facts) {
+  const std::array<std::int64_t, 4> numbers = {static_cast<std::int64_t>(facts.kind),
+                                               static_cast<std::int64_t>(facts.dtype), facts.elems,
+                                               facts.peer};
+  seed = mix(seed, {reinterpret_cast<const char*>(numbers.data()), sizeof(numbers)});
+  return mix(seed, facts.label.text());
+}
+
+std::string mismatch_text(std::int64_t number, const RankOp& a, const RankOp& b) {
+  if (a.rank > b.rank) return mismatch_text(number, b, a);
+  const bool gathers = a.facts.kind == OpKind::all_gather && b.facts.kind == OpKind::all_gather;
+  const std::string units =
+      gathers && a.facts.label != b.facts.label
+          ? fmt::format("ranks {} and {} gather different units ({}, {}): ", a.rank, b.rank,
+                        a.facts.label.text(), b.facts.label.text())
+          : "";
+  return fmt::format("{}collective #{} does not match: rank {} issued {}; rank {} issued {}", units,
+                     number, a.rank, to_text(a.facts), b.rank, to_text(b.facts));
 }
 
 }  // namespace capstan::comm

@@ -28,12 +28,14 @@ std::string_view to_string(OpKind kind);
 // Short names as in the configuration: fp32, bf16, int64, …
 std::string_view dtype_name(at::ScalarType dtype);
 
-// A caller's name for an operation (a unit, say), cut to what fits: recording never allocates.
+// A caller's name for an operation (a unit, say), equal on every rank; cut to what fits: recording
+// never allocates.
 class OpLabel {
  public:
   OpLabel() = default;
   explicit OpLabel(std::string_view text);
   std::string_view text() const { return {text_.data(), length_}; }
+  bool operator==(const OpLabel& other) const { return text() == other.text(); }
 
  private:
   std::array<char, 39> text_{};
@@ -53,6 +55,18 @@ std::string to_text(const OpFacts& facts);
 
 // Whether two ranks that issue these at the same place of their order mean the same collective.
 bool same_collective(const OpFacts& a, const OpFacts& b);
+
+// Mixes an operation into `seed`; differs for two that are not the same collective, but for one
+// chance in 2^64.
+std::uint64_t mix(std::uint64_t seed, const OpFacts& facts);
+std::uint64_t mix(std::uint64_t seed, std::string_view bytes);
+
+struct RankOp {
+  int rank = 0;
+  OpFacts facts;
+};
+// "collective #3 does not match: rank 0 issued ...; rank 1 issued ..."
+std::string mismatch_text(std::int64_t number, const RankOp& a, const RankOp& b);
 
 struct OpCounter {
   std::int64_t calls = 0;

@@ -1,5 +1,5 @@
-// Finds mismatched collectives over backends that cannot tell by themselves: an operation that is
-// in flight for long is described in a side channel, and compared with what the peers wrote there.
+// Finds ranks that do different things over backends that cannot tell by themselves: what a rank
+// waits for, and what it has issued, is compared with its peers' through a side channel.
 // Private to comm.
 #pragma once
 
@@ -18,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "capstan/comm/op.h"
+#include "capstan/comm/op_history.h"
 #include "capstan/comm/side_channel.h"
 
 namespace capstan::comm {
@@ -33,10 +34,13 @@ class Watch {
     int size;
     std::chrono::milliseconds timeout{600'000};
   };
-  // Calls on_failure(reason) at most once, from its own thread: a mismatch, or an operation that is
-  // in flight for longer than the timeout.
+  // Calls on_failure(reason) at most once, from its own thread: a mismatch, a peer that gave up, or
+  // an operation that is in flight for longer than the timeout.
   Watch(std::shared_ptr<SideChannel> channel, Place place,
         std::function<void(const std::string&)> on_failure);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
 
   // An operation under watch, until the ticket goes: the work must live as long.
   class [[nodiscard]] Ticket {
@@ -60,6 +64,8 @@ class Watch {
 
   // Collectives in the order of their issue.
   Ticket add(const OpFacts& facts, c10d::Work& work);
+  // Lets the peers know, soon, that this rank takes part no more.
+  void give_up(std::string reason);
 
  private:
   struct Watched {
@@ -75,18 +81,26 @@ class Watch {
   void follow(std::int64_t number, c10::Event done);
   void forget(std::int64_t number);
   void run(const std::stop_token& stop);
-  // The reason when `op` does not match a peer's; empty when nothing speaks against it.
+  // Each is called with the lock and lets it go meanwhile; returns why the group has failed, if it
+  // has.
+  std::string look_at_oldest(std::unique_lock<std::mutex>& lock);
+  std::string look_at_order(std::unique_lock<std::mutex>& lock);
   std::string compare(Watched& op);
+  void tell_reason(std::unique_lock<std::mutex>& lock);
+  void use_channel(const std::function<void()>& use);
 
   const std::shared_ptr<SideChannel> channel_;
   const Place place_;
   const std::function<void(const std::string&)> on_failure_;
+  bool channel_lost_ = false;  // used by the thread, and by the destructor after its end
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable_any wake_;
   std::vector<Watched> watched_;
   std::int64_t last_number_ = 0;
-  std::jthread thread_;  // last: ends before what it uses
+  OpHistory history_;
+  std::string own_reason_;  // why this rank gave up; empty: it has not, or has told
+  std::jthread thread_;     // last: ends before what it uses
 };
 
 }  // namespace capstan::comm

@@ -230,6 +230,8 @@ void issue_mismatch(Group& group, const std::string& kind) {
     group.reduce_scatter(at::ones({1000}), b.to(at::kHalf)).wait();
   } else if (kind == "root") {
     group.broadcast(b, odd ? 2 : 0).wait();
+  } else if (kind == "unit") {
+    group.all_gather(a, at::ones({1000}), odd ? "unit 8" : "unit 7").wait();
   } else {
     group.reduce_scatter(at::ones({1000}), b, {.label = "unit 7"}).wait();
   }
@@ -239,7 +241,7 @@ void issue_mismatch(Group& group, const std::string& kind) {
 int run_mismatch(int, char**) {
   const auto world = connect(60);
   const auto begin = Clock::now();
-  for (const std::string kind : {"operation", "size", "dtype", "root"}) {
+  for (const std::string kind : {"operation", "size", "dtype", "root", "unit"}) {
     Group group = *world->make_group({0, 1, 2, 3}, kind);
     world->group().barrier().wait();
     try {

@@ -64,6 +64,13 @@ TEST(Mismatch, OfDtypesIsFoundAlsoWhereBytesAreEqual) {
   EXPECT_THAT(text, HasSubstr("rank 1 issued broadcast of 4 bf16 from rank 0"));
 }
 
+TEST(Mismatch, OfUnitsOfOneSizeIsFound) {
+  const std::string text = what_fails(3, [](Group& group) {
+    group.all_gather(at::empty({6}), at::ones({2}), group.rank() == 2 ? "c" : "b").wait();
+  });
+  EXPECT_THAT(text, HasSubstr("gather different units (b, c): collective #1 does not match"));
+}
+
 TEST(Mismatch, OfRootsIsFound) {
   const std::string text =
       what_fails(2, [](Group& group) { group.broadcast(at::ones({4}), group.rank()).wait(); });

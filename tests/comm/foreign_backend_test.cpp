@@ -1,5 +1,6 @@
 // Backends that are not ours: Group must get by with c10d::Backend alone, and ranks find a mismatch
 // through a side channel.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -17,6 +18,7 @@
 
 #include "capstan/comm/group.h"
 #include "capstan/comm/loopback/loopback.h"
+#include "capstan/comm/op_history.h"
 #include "capstan/comm/own_backend.h"
 #include "capstan/comm/side_channel.h"
 #include "capstan/comm/watch.h"
@@ -97,10 +99,79 @@ TEST(Watch, IsSilentAboutSlowOperationsThatMatch) {
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back(make_store_channel(store, "group."), Watch::Place{rank, 2},
                        [&](const std::string&) { ++alarms; });
-    ranks.back().add({.kind = OpKind::all_gather, .elems = 10, .label = OpLabel(rank ? "b" : "a")});
+    ranks.back().add({.kind = OpKind::all_gather, .elems = 10, .label = OpLabel("a")});
   }
   std::this_thread::sleep_for(2500ms);
   EXPECT_EQ(alarms, 0);
+}
+
+TEST(Watch, TellsPeersThatWaitWhyARankGaveUp) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::promise<std::string> told;
+  WatchedRank waits(make_store_channel(store, "group."), Watch::Place{.rank = 0, .size = 2},
+                    [&](const std::string& reason) { told.set_value(reason); });
+  waits.add({.kind = OpKind::all_gather, .elems = 10});
+  {
+    WatchedRank gives_up(make_store_channel(store, "group."), Watch::Place{.rank = 1, .size = 2},
+                         [](const std::string&) {});
+    gives_up.watch.give_up("the data file is gone");
+  }  // ends at once: it is told all the same
+  auto reason = told.get_future();
+  ASSERT_EQ(reason.wait_for(60s), std::future_status::ready);
+  EXPECT_EQ(reason.get(), "the data file is gone");
+}
+
+// Nothing stalls here: a backend that moves the bytes of different units of one size.
+TEST(Watch, FindsOrdersThatDifferAlthoughEveryOperationEnds) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::array<std::promise<std::string>, 2> told;
+  std::list<WatchedRank> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back(make_store_channel(store, "group."), Watch::Place{rank, 2},
+                       [&, rank](const std::string& reason) {
+                         told[static_cast<std::size_t>(rank)].set_value(reason);
+                       });
+    for (int i = 1; i <= 70; ++i) {
+      const bool skipped = rank == 1 && i == 40;
+      ranks.back()
+          .add({.kind = OpKind::all_gather, .elems = 10, .label = OpLabel(skipped ? "c" : "b")})
+          .complete();
+    }
+  }
+  for (auto& reason : told) {
+    auto future = reason.get_future();
+    ASSERT_EQ(future.wait_for(60s), std::future_status::ready);
+    EXPECT_EQ(future.get(),
+              "ranks 0 and 1 gather different units (b, c): collective #40 does not match: rank 0 "
+              "issued all_gather of 10 uint8 (b); rank 1 issued all_gather of 10 uint8 (c)");
+  }
+}
+
+TEST(OpHistory, ComparesOnlyWhatBothHave) {
+  OpHistory ours;
+  OpHistory theirs;
+  EXPECT_EQ(ours.last_page(), "");
+  const OpFacts gather{.kind = OpKind::all_gather, .elems = 10, .label = OpLabel("b")};
+  for (int i = 0; i < 100; ++i) theirs.add(gather);
+  EXPECT_EQ(ours.compare(0, 1, theirs.last_page()), "");  // not there yet
+  for (int i = 0; i < 100; ++i) ours.add(gather);
+  EXPECT_EQ(ours.compare(0, 1, theirs.last_page()), "");
+  for (int i = 0; i < 100'000; ++i) ours.add(gather);
+  EXPECT_EQ(ours.compare(0, 1, theirs.last_page()), "");  // too long ago
+  EXPECT_EQ(ours.compare(0, 1, "not a page"), "");
+}
+
+TEST(OpHistory, TellsThatOrdersPartedBeforeThePage) {
+  OpHistory ours;
+  OpHistory theirs;
+  ours.add({.kind = OpKind::barrier});
+  theirs.add({.kind = OpKind::all_gather, .elems = 1});
+  for (int i = 0; i < 64; ++i) {
+    ours.add({.kind = OpKind::barrier});
+    theirs.add({.kind = OpKind::barrier});
+  }
+  EXPECT_EQ(ours.compare(0, 1, theirs.last_page()),
+            "ranks 0 and 1 issued different collectives before #33");
 }
 
 TEST(Watch, TellsWhenAnOperationTakesLongerThanTheTimeout) {

@@ -122,7 +122,7 @@ TEST_F(Mpi4, FindsMismatchesWithinSecondsAndNamesRanksAndOperations) {
   const Outcome outcome = run_under_mpi(4, "mismatch");
   for (int rank = 0; rank < 4; ++rank) {
     const std::vector<std::string> lines = outcome.of_rank(rank);
-    ASSERT_EQ(lines.size(), 5u) << outcome.text;
+    ASSERT_EQ(lines.size(), 6u) << outcome.text;
     EXPECT_THAT(lines[0], AllOf(HasSubstr("operation: CommError"), HasSubstr("does not match"),
                                 HasSubstr("rank 2 issued all_to_all of 4000 fp32 (unit 7)")));
     EXPECT_THAT(lines[1], AllOf(HasSubstr("size: CommError"), HasSubstr("does not match"),
@@ -131,7 +131,10 @@ TEST_F(Mpi4, FindsMismatchesWithinSecondsAndNamesRanksAndOperations) {
                                 HasSubstr("rank 2 issued reduce_scatter of 4000 fp16")));
     EXPECT_THAT(lines[3], AllOf(HasSubstr("root: CommError"), HasSubstr("does not match"),
                                 HasSubstr("rank 2 issued broadcast of 4000 fp32 from rank 2")));
-    EXPECT_THAT(lines[4], HasSubstr("within seconds"));
+    EXPECT_THAT(lines[4], AllOf(HasSubstr("unit: CommError"),
+                                HasSubstr("gather different units (unit "),
+                                HasSubstr("rank 2 issued all_gather of 4000 fp32 (unit 8)")));
+    EXPECT_THAT(lines[5], HasSubstr("within seconds"));
   }
 }
 

@@ -98,7 +98,9 @@ void LoopbackHub::arrive(Arrival arrival) {
                                            same_collective(meeting[0].facts, arrival.facts));
   meeting.push_back(std::move(arrival));
   if (!matches) {
-    abort_locked(fmt::format("collective #{} does not match: {}", number, name_ranks(meeting)));
+    const Arrival& first = meeting.front();
+    const Arrival& last = meeting.back();
+    abort_locked(mismatch_text(number, {first.rank, first.facts}, {last.rank, last.facts}));
   } else if (static_cast<int>(meeting.size()) == size_) {
     Meeting complete = std::move(meeting);
     meetings_.erase(number);

@@ -31,12 +31,15 @@ int dtype_code(at::ScalarType dtype) {
 }
 
 int make_tag(int group, std::int64_t number, const OpFacts& facts) {
-  constexpr std::int64_t kNumberMask = (1 << kTagNumberBits) - 1;
   const bool to_peer = number < 0;
-  int tag = (group << 1) | (to_peer ? 1 : 0);
-  tag = (tag << kTagNumberBits) | static_cast<int>((to_peer ? -number : number) & kNumberMask);
-  tag = (tag << 3) | (to_peer ? 0 : static_cast<int>(facts.kind));  // send must meet recv
-  return (tag << 3) | dtype_code(facts.dtype);
+  const auto counted = static_cast<std::uint64_t>(to_peer ? -number : number);
+  std::uint64_t what = (counted << 3) | static_cast<std::uint64_t>(dtype_code(facts.dtype));
+  if (!to_peer) {
+    what = mix(counted, facts);
+    what ^= (what >> 47) ^ (what >> 23);  // all bits have a say in those that are kept
+  }
+  const int operation = static_cast<int>(what & ((1U << kTagOpBits) - 1));
+  return (((group << 1) | (to_peer ? 1 : 0)) << kTagOpBits) | operation;
 }
 
 }  // namespace

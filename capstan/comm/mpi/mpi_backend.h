@@ -13,12 +13,12 @@
 
 namespace capstan::comm {
 
-// Tags tell groups and operations apart: MPI matches by tag between each pair of ranks. The kind
-// and the dtype are in it too, so that two different operations of equal size never meet; they
-// stall, and the ranks find out why.
-//   [ group | send/recv? 1 | running number 11 | kind 3 | dtype 3 ]
-inline constexpr int kTagNumberBits = 11;
-inline constexpr int kTagGroupShift = 1 + kTagNumberBits + 3 + 3;
+// Tags tell groups and operations apart: MPI matches by tag between each pair of ranks. All that
+// makes a collective is mixed into it, so that two different ones do not meet; they stall, and the
+// ranks find out why. Of a send and a receive only the number and the dtype are: sizes may differ.
+//   [ group | send/recv? 1 | operation 17 ]
+inline constexpr int kTagOpBits = 17;
+inline constexpr int kTagGroupShift = 1 + kTagOpBits;
 
 // Threads: as Group; abort_with() and explain_stall() from any.
 class MpiBackend final : public c10d::Backend, public OwnBackend {

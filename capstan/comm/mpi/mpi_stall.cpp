@@ -17,13 +17,11 @@ constexpr std::size_t kAskedPeers = 16;
 constexpr std::chrono::milliseconds kAnswerPatience{300};
 
 std::string describe_mismatch(const MpiGroup& group, const Note& theirs, const OpFacts& ours) {
-  const bool we_come_first = group.rank < theirs.from;
-  const std::string what = theirs.number > 0 ? fmt::format("collective #{} does", theirs.number)
-                                             : std::string("send and recv do");
-  return fmt::format(
-      "{} not match: rank {} issued {}; rank {} issued {}", what,
-      we_come_first ? group.rank : theirs.from, to_text(we_come_first ? ours : theirs.facts),
-      we_come_first ? theirs.from : group.rank, to_text(we_come_first ? theirs.facts : ours));
+  if (theirs.number > 0) {
+    return mismatch_text(theirs.number, {group.rank, ours}, {theirs.from, theirs.facts});
+  }
+  return fmt::format("send and recv do not match: rank {} issued {}; rank {} issued {}", group.rank,
+                     to_text(ours), theirs.from, to_text(theirs.facts));
 }
 
 std::string describe_peer(const MpiGroup& group, const MpiOp& op, int peer) {

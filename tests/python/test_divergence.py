@@ -1,0 +1,109 @@
+"""Ranks that do different things: an error that Python can catch, on every rank, that says what they do."""
+
+import pytest
+import ranks
+import torch
+
+import capstan
+
+CONFIG = {"train_micro_batch_size_per_gpu": 1,
+          "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+          "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0}}
+
+
+class Branches(torch.nn.Module):
+    """Calls b, c, or both, as it is told; both are as large unless `wide` says otherwise."""
+
+    def __init__(self, wide):
+        super().__init__()
+        self.a = torch.nn.Linear(8, 8)
+        self.b = torch.nn.Linear(8, 8)
+        self.c = torch.nn.Sequential(torch.nn.Linear(8, wide), torch.nn.Linear(wide, 8))
+
+    def forward(self, x, path):
+        x = self.a(x)
+        for name in path:
+            x = getattr(self, name)(x)
+        return x.square().mean()
+
+
+def error_of(steps):
+    try:
+        steps()
+    except capstan.CommError as error:
+        return str(error)
+    return "no error"
+
+
+def diverge(wide, same_steps):
+    import torch.distributed as dist
+    torch.manual_seed(0)
+    engine = capstan.initialize(Branches(wide), CONFIG)
+    x = torch.ones(1, 8)
+
+    def step(path):
+        engine.backward(engine(x, path))
+        engine.step()
+
+    for _ in range(same_steps):
+        step("bc")
+    return error_of(lambda: [step("bc" if dist.get_rank() == 0 else "c") for _ in range(3)])
+
+
+@pytest.mark.parametrize("wide, same_steps", [(8, 0), (8, 2), (64, 0), (64, 2)])
+def test_ranks_that_gather_different_units_are_told_which(wide, same_steps):
+    for error in ranks.run(2, diverge, wide, same_steps):
+        assert "ranks 0 and 1 gather different units (b, c" in error, error
+        assert "last operations of rank" in error
+
+
+def unequal_steps():
+    import torch.distributed as dist
+    torch.manual_seed(0)
+    engine = capstan.initialize(Branches(64), CONFIG)
+
+    def train():
+        for _ in range(2 + dist.get_rank()):
+            engine.backward(engine(torch.ones(1, 8), "bc"))
+            engine.step()
+        engine.core.finish_gradients()
+        with capstan.gathered(list(engine.module.c.parameters())):
+            pass
+
+    return error_of(train)
+
+
+def test_ranks_that_take_unequal_numbers_of_steps_are_told_where_each_is():
+    for error in ranks.run(2, unequal_steps):
+        assert "does not match" in error, error
+        assert "last operations of rank" in error
+
+
+class Breaks(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise ArithmeticError("the data of this rank is broken")
+
+
+def fail_on_one_rank():
+    import torch.distributed as dist
+    torch.manual_seed(0)
+    engine = capstan.initialize(Branches(8), CONFIG)
+    try:
+        loss = engine(torch.ones(1, 8), "bc")
+        engine.backward(Breaks.apply(loss) if dist.get_rank() == 1 else loss)
+        engine.step()
+    except (capstan.CommError, ArithmeticError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"  # rank 1 lives on: its peers must be told, not see it end
+    return "no error"
+
+
+def test_peers_are_told_why_a_rank_that_lives_on_left_the_step():
+    told, own = ranks.run(2, fail_on_one_rank)
+    assert "the data of this rank is broken" in own
+    assert told.startswith("CommError") and "rank 1 failed in backward" in told and "is broken" in told, told
