@@ -54,9 +54,8 @@ void Engine::reload_states() { state_->reload_states(); }
 shard::AsideKinds Engine::offloaded_states() const { return state_->offloaded_states(); }
 
 void Engine::change_no_sync(int by) { state_->change_no_sync(by); }
-void Engine::expect_backward(bool allowed, bool scaled) {
-  state_->expect_backward(allowed, scaled);
-}
+void Engine::expect_backward(bool allowed) { state_->expect_backward(allowed); }
+at::Tensor Engine::scale(const at::Tensor& loss) { return state_->scale(loss); }
 void Engine::set_accumulation_steps(std::int64_t steps) {
   state_->options.batch.accumulation_steps = steps;
   state_->change_no_sync(0);

@@ -160,9 +160,11 @@ class Engine {
 
   // Backwards that only accumulate on this rank, as under NoSync; +1 and -1 come in pairs.
   void change_no_sync(int by);
-  // With fp16: whether a plain loss.backward() may come, and whether the caller has multiplied the
-  // loss by loss_scale() then. By default none may.
-  void expect_backward(bool allowed, bool scaled);
+  // With fp16: whether a plain loss.backward() may come that is not scaled. By default none may.
+  void expect_backward(bool allowed);
+  // The loss in fp32 as a plain backward of the result needs it: times loss_scale(), or what the
+  // loss's own dtype holds of that; the gradients get the rest.
+  at::Tensor scale(const at::Tensor& loss);
   void set_accumulation_steps(std::int64_t steps);  // from the next backward on
   void set_loss_scale(double scale);                // likewise
   const precision::LossScaleState& scale_state() const;

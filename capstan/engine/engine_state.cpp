@@ -15,6 +15,7 @@
 #include "capstan/base/error.h"
 #include "capstan/device/host_facts.h"
 #include "capstan/engine/device_room.h"
+#include "capstan/engine/loss.h"
 #include "capstan/engine/out_of_memory.h"
 #include "capstan/engine/settings.h"
 #include "capstan/shard/access.h"
@@ -113,21 +114,6 @@ void EngineState::build(const shard::ModelView& view) {
   change_no_sync(0);
 }
 
-void EngineState::change_no_sync(int by) {
-  no_sync_depth_ += by;
-  const bool scales = options.precision.scales_loss() && !foreign_allowed_;
-  hooks_->set_foreign_backward(
-      {.sync = no_sync_depth_ == 0,
-       .grad_factor = 1.0 / static_cast<double>(options.batch.accumulation_steps),
-       .refusal = scales ? "call engine.backward(loss): with fp16 the loss must be scaled" : ""});
-}
-
-void EngineState::expect_backward(bool allowed, bool scaled) {
-  foreign_allowed_ = allowed;
-  if (allowed) backward_scale_ = scaled ? loss_scale.scale : 1;
-  change_no_sync(0);
-}
-
 void EngineState::make_updater(const Parts& parts) {
   // Beside an update other threads launch forward or backward, or keep the disk busy: they get a
   // core at least. Three quarters of many cores draw as much from memory as all of them (measured).
@@ -166,24 +152,19 @@ void EngineState::make_updater(const Parts& parts) {
 }
 
 void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
-  if (!loss.defined() || loss.numel() != 1 || !loss.requires_grad()) {
-    throw ConfigError({.what = "backward() needs a loss of one element that has a gradient",
-                       .where = "Engine::backward",
-                       .fix = "reduce the loss with mean() or sum(), and make sure that it depends "
-                              "on trainable parameters"});
-  }
+  check_loss(loss, "Engine::backward");
   log_->phase_ended(Phase::forward, sharded->ledger());
   backward_scale_ = loss_scale.scale;
   boundary_ = how.boundary;
   const double average =
       how.average_accumulation ? 1.0 / static_cast<double>(options.batch.accumulation_steps) : 1.0;
+  const precision::LossFactor factor = split_factor(backward_scale_ * average, loss);
   const auto blocked = [this] { return group_->counters()[comm::OpKind::reduce_scatter].blocked; };
   const auto blocked_before = blocked();
   guarded(Phase::backward, [&] {
-    hooks_->begin_backward(/*sync=*/no_sync_depth_ == 0);
+    hooks_->begin_backward(/*sync=*/no_sync_depth_ == 0, factor.of_gradients);
     try {
-      torch::autograd::backward({loss}, {at::full_like(loss, backward_scale_ * average)},
-                                how.retain_graph);
+      torch::autograd::backward({loss}, {at::full_like(loss, factor.of_loss)}, how.retain_graph);
     } catch (...) {
       hooks_->abandon_backward();
       throw;
@@ -214,6 +195,7 @@ StepReport EngineState::step(std::optional<bool> boundary) {
   const bool counted = !managed || micro_steps % per_step == 0;
   const bool takes_step = boundary.value_or(counted);
   if (takes_step) {
+    look_at_gradients();
     before_change();
     // When these throw, nothing has happened here and the group lives.
     shard::take_given(*sharded);

@@ -62,7 +62,8 @@ class EngineState {
   }
 
   void change_no_sync(int by);
-  void expect_backward(bool allowed, bool scaled);
+  void expect_backward(bool allowed);
+  at::Tensor scale(const at::Tensor& loss);
   void close() {
     finish_saves();
     if (world_ != nullptr) world_->close();
@@ -94,6 +95,7 @@ class EngineState {
   void join(const Parts& parts);
   void build(const shard::ModelView& view);
   void make_updater(const Parts& parts);
+  void look_at_gradients();
   StepReport take_step();
   GradNorm check_and_apply(const StepReport& report, bool look);
   void apply(const StepReport& report, double factor, const optim::StepGate* gate = nullptr);
@@ -141,6 +143,7 @@ class EngineState {
   comm::Group* group_ = nullptr;
   int no_sync_depth_ = 0;
   bool foreign_allowed_ = false;  // although the loss needs its scale
+  double foreign_factor_ = 1;     // of its gradients: what the dtype of its loss does not hold
   double after_sum_ = 1;          // what is left of the division by the ranks
   double backward_scale_ = 1;     // the loss scale of this step's backwards
   std::optional<bool> boundary_;  // what the caller said of the backward that runs

@@ -49,6 +49,12 @@ std::string culprit(const std::string& bad_param) {
 
 }  // namespace
 
+LossFactor split_factor(double factor, DType loss) {
+  constexpr double kLargestPower = 32768;  // of two, in fp16
+  if (loss != DType::fp16 || factor <= kLargestPower) return {factor, 1};
+  return {kLargestPower, factor / kLargestPower};
+}
+
 LossScaleState initial_loss_scale(const Options& options) {
   const LossScaleOptions& scale = options.loss_scale;
   LossScaleState state = {.tolerance = scale.hysteresis};

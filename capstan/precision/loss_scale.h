@@ -51,6 +51,15 @@ struct LossScaleStep {
 
 LossScaleState initial_loss_scale(const Options& options);
 
+// A factor of the loss in two: what a loss of this dtype is differentiated with, which the dtype
+// holds, and what its gradients are multiplied with when they arrive. fp16 ends at 65504, below the
+// usual first scale.
+struct LossFactor {
+  double of_loss = 1;
+  double of_gradients = 1;
+};
+LossFactor split_factor(double factor, DType loss);
+
 LossScaleStep next_loss_scale(const Options& options, const LossScaleState& state, bool overflowed);
 
 // One line for the log about a skipped step. `bad_param`: the first parameter whose gradient is not

@@ -129,8 +129,10 @@ void bind_step(py::class_<PyEngine>& type) {
           "step",
           [](PyEngine& self, std::optional<bool> boundary) { return self.engine().step(boundary); },
           py::arg("boundary"), released)
-      .def("expect_backward", [](PyEngine& self, bool allowed,
-                                 bool scaled) { self.engine().expect_backward(allowed, scaled); })
+      .def("expect_backward",
+           [](PyEngine& self, bool allowed) { self.engine().expect_backward(allowed); })
+      .def("scale",
+           [](PyEngine& self, const at::Tensor& loss) { return self.engine().scale(loss); })
       .def("change_no_sync", [](PyEngine& self, int by) { self.engine().change_no_sync(by); })
       .def(
           "finish_gradients", [](PyEngine& self) { self.sharded().finish_gradients(); }, released)

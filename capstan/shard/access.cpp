@@ -131,6 +131,7 @@ void write_whole(ShardedModel& model, int param, ColumnName column, const at::Te
                                       ? unit.layout.shard(model.group().rank())
                                       : model.states(place.unit).owned.range;
   write_part(own_part(model, place.unit, column), range, slot, value);
+  if (column.column == Column::gradient) model.reducer().sum_was_set();
   if (column.column == Column::master) write_param(model, param, value);
 }
 
@@ -206,6 +207,7 @@ at::Tensor local_part(ShardedModel& model, int param, ColumnName column) {
 void write_local(ShardedModel& model, int param, ColumnName column, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   local_part(model, param, column).copy_(value.reshape({-1}));
+  if (column.column == Column::gradient) model.reducer().sum_was_set();
   if (column.column != Column::master) return;
   const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
   const UnitStates& states = model.states(place.unit);

@@ -275,9 +275,23 @@ void Hooks::grad_arrived(int param) {
   const at::NoGradGuard no_grad;
   at::Tensor& grad = params_[static_cast<std::size_t>(param)].mutable_grad();
   if (!grad.defined()) return;
-  if (foreign_now_ && foreign_.grad_factor != 1) grad.mul_(foreign_.grad_factor);
+  if (grad_factor_ != 1) grad.mul_(grad_factor_);
   core_.grad_arrived(param, grad);
   grad.reset();
+}
+
+std::vector<int> Hooks::given_gradients() const {
+  std::vector<int> given;
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    if (accumulators_[i].first != nullptr && params_[i].grad().defined()) {
+      given.push_back(static_cast<int>(i));
+    }
+  }
+  return given;
+}
+
+void Hooks::take_gradients(const std::vector<int>& params) {
+  for (const int param : params) grad_arrived(param);
 }
 
 // The callback belongs to the innermost backward that runs: inside a recomputation that is one
@@ -288,21 +302,20 @@ void Hooks::take_up_foreign_backward() {
                        .where = "loss.backward()",
                        .fix = foreign_.refusal});
   }
-  begin_backward(foreign_.sync);
-  foreign_now_ = true;
+  begin_backward(foreign_.sync, foreign_.grad_factor);
   torch::autograd::Engine::get_default_engine().queue_callback(
       [scope = std::make_shared<ForeignScope>(*this)] { scope->end(); });
 }
 
-void Hooks::begin_backward(bool sync) {
+void Hooks::begin_backward(bool sync, double grad_factor) {
   watch_renewed();
   in_backward_ = true;
+  grad_factor_ = grad_factor;
   core_.begin_backward(sync);
 }
 
 void Hooks::end_backward() {
   in_backward_ = false;
-  foreign_now_ = false;
   for (const std::shared_ptr<Use>& use : open_backwards_) leave_backward(*use);
   open_backwards_.clear();
   core_.end_backward();
@@ -310,7 +323,6 @@ void Hooks::end_backward() {
 
 void Hooks::abandon_backward() noexcept {
   in_backward_ = false;
-  foreign_now_ = false;
   try {
     for (const std::shared_ptr<Use>& use : open_backwards_) leave_backward(*use);
     open_backwards_.clear();

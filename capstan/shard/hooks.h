@@ -52,19 +52,25 @@ class Hooks final : public nn::UnitObserver {
   // for that use too, in forward and backward. False where no use is open: nothing happens then.
   bool also_uses(int param);
 
-  // Around a backward that our caller runs; sync as in Reducer.
-  void begin_backward(bool sync);
+  // Around a backward that our caller runs; sync as in Reducer. Every gradient is multiplied by
+  // grad_factor.
+  void begin_backward(bool sync, double grad_factor = 1);
   void end_backward();
   // Instead of end_backward(): it threw. What was whole for it is released.
   void abandon_backward() noexcept;
+
+  // Parameters that hold a gradient which no backward of ours has taken; and taking those, between
+  // begin_backward() and end_backward().
+  std::vector<int> given_gradients() const;
+  void take_gradients(const std::vector<int>& params);
 
   // A backward that reaches the model without begin_backward() (a plain loss.backward(), or one
   // graph through the models of two engines) is taken up when its first gradient comes and ends
   // with it, unless `refusal` says why not.
   struct ForeignBackward {
     bool sync = true;
-    double grad_factor = 1;  // every gradient is multiplied by this
-    std::string refusal;     // what the error says to do instead; empty: allowed
+    double grad_factor = 1;
+    std::string refusal;  // what the error says to do instead; empty: allowed
   };
   void set_foreign_backward(ForeignBackward foreign) { foreign_ = std::move(foreign); }
 
@@ -105,7 +111,7 @@ class Hooks final : public nn::UnitObserver {
   ForeignBackward foreign_;
   bool cast_inputs_;
   bool in_backward_ = false;
-  bool foreign_now_ = false;  // the backward that runs is a foreign one
+  double grad_factor_ = 1;  // of the backward that runs
 };
 
 }  // namespace capstan::shard

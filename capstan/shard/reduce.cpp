@@ -26,6 +26,7 @@ Reducer::Reducer(const Plan& plan, comm::Group& group, store::Pool& pool,
 
 void Reducer::begin_backward(bool sync) {
   sync_ = sync;
+  began_ = true;
   unreduced_ = true;
   next_ = 0;
   std::fill(came_in_backward_.begin(), came_in_backward_.end(), 0);
@@ -196,6 +197,7 @@ void Reducer::clear() {
   }
   std::fill(came_since_clear_.begin(), came_since_clear_.end(), 0);
   unreduced_ = true;
+  began_ = false;
 }
 
 }  // namespace capstan::shard

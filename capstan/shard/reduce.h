@@ -47,6 +47,9 @@ class Reducer {
 
   // sync false: this backward only accumulates locally (a "no sync" scope).
   void begin_backward(bool sync);
+  // Whether a backward began, or somebody set a sum, since clear().
+  bool began() const { return began_; }
+  void sum_was_set() { began_ = true; }
   void arrived(int param, const at::Tensor& grad);
   void end_backward();
 
@@ -94,6 +97,7 @@ class Reducer {
   std::vector<int> order_;  // trainable units as they are reduced
   std::size_t next_ = 0;    // in order_: the first not yet issued in this backward
   bool sync_ = true;
+  bool began_ = false;
   bool unreduced_ = true;  // there may be local gradients that finish() must still reduce
   std::deque<InFlight> in_flight_;
   std::vector<char> came_in_backward_;  // by parameter

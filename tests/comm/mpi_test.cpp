@@ -131,9 +131,9 @@ TEST_F(Mpi4, FindsMismatchesWithinSecondsAndNamesRanksAndOperations) {
                                 HasSubstr("rank 2 issued reduce_scatter of 4000 fp16")));
     EXPECT_THAT(lines[3], AllOf(HasSubstr("root: CommError"), HasSubstr("does not match"),
                                 HasSubstr("rank 2 issued broadcast of 4000 fp32 from rank 2")));
-    EXPECT_THAT(lines[4], AllOf(HasSubstr("unit: CommError"),
-                                HasSubstr("gather different units (unit "),
-                                HasSubstr("rank 2 issued all_gather of 4000 fp32 (unit 8)")));
+    EXPECT_THAT(lines[4],
+                AllOf(HasSubstr("unit: CommError"), HasSubstr("gather different units (unit "),
+                      HasSubstr("rank 2 issued all_gather of 4000 fp32 (unit 8)")));
     EXPECT_THAT(lines[5], HasSubstr("within seconds"));
   }
 }

@@ -59,7 +59,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self.enable_backward_allreduce = True
         self._is_compiled = False
         self.loaded_checkpoint_tag = None
-        self.core.expect_backward(True, False)
+        self.core.expect_backward(True)
 
     # Construction
 
@@ -193,7 +193,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
     def forward(self, *args, **kwargs):
         if self.fp16_enabled() and torch.is_grad_enabled():
             # A plain backward of this output needs scale(); one of module(...) is taken as it is.
-            self.core.expect_backward(False, False)
+            self.core.expect_backward(False)
         if self.training:
             self.tput_timer.start()
         if not self.torch_autocast_enabled():
@@ -237,10 +237,9 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         """After a backward that the caller ran: nothing is left to do here."""
 
     def scale(self, loss):
-        """The loss as a plain loss.backward() needs it: times the loss scale."""
+        """The loss in fp32 as a plain loss.backward() needs it: times the loss scale, or what a 16-bit loss holds of it."""
         assert isinstance(loss, torch.Tensor) and loss.numel() == 1, "loss must be a scalar tensor"
-        self.core.expect_backward(True, True)
-        return loss * self.core.loss_scale
+        return self.core.scale(loss)
 
     def is_gradient_accumulation_boundary(self):
         if self._boundary is not None:
@@ -270,7 +269,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self._send_groups()
         self._report = self.core.step(boundary)
         self._note_steps()
-        self.core.expect_backward(True, False)
+        self.core.expect_backward(True)
         if boundary:
             self._applied = self._report.applied
             self._grad_norm = self._report.grad_norm
