@@ -36,7 +36,7 @@ Standing of a key:
 
 | standing | means |
 |---|---|
-| honoured | the value changes the run as described |
+| honoured | the value changes the run as described; all ranks must have the same one, unless the row says otherwise |
 | no effect | accepted, and changes nothing, for the reason given |
 | refused | an error unless it has its default; a section that is empty or says `"enabled": false` is fine |
 )";
@@ -70,7 +70,7 @@ std::string standing_text(const Section& section, const Key& key) {
   const Standing standing = standing_of(section, key);
   if (standing == Standing::no_effect) return "no effect: " + standing_reason_of(section, key);
   if (standing == Standing::refused) return "refused: " + standing_reason_of(section, key);
-  std::string text = "honoured";
+  std::string text = key.per_rank ? "honoured; may differ between ranks" : "honoured";
   for (const ValueNeed& need : key.value_needs) {
     if (!available(need.feature))
       text += fmt::format("; \"{}\" refused: not available yet", need.value);

@@ -109,6 +109,10 @@ Key& Key::value_needs_feature(std::string_view value, Feature what) {
   value_needs.push_back({std::string(value), what});
   return *this;
 }
+Key& Key::own_per_rank() {
+  per_rank = true;
+  return *this;
+}
 
 Key flag(std::string_view name, bool fallback) {
   return make_key(name, Type::flag, fallback ? "true" : "false");

@@ -49,6 +49,8 @@ struct Key {
   std::optional<Feature> feature;
   bool idle = false;  // without the feature: no effect instead of refused
   std::vector<ValueNeed> value_needs;
+  bool per_rank =
+      false;  // ranks may have different values: no number and no collective depends on it
 
   Standing standing() const;
   // Why the standing is not honoured, as a sentence.
@@ -72,6 +74,7 @@ struct Key {
   Key& needs(Feature what);
   Key& idle_without(Feature what);
   Key& value_needs_feature(std::string_view value, Feature what);
+  Key& own_per_rank();
 };
 
 // A named group of keys: an object in the file. Sections with equal paths add up.

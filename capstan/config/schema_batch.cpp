@@ -92,22 +92,27 @@ Section report_section() {
   top.meaning = "What a run says about itself.";
   top.keys = {
       number("steps_per_print", "null")
+          .own_per_rank()
           .above(0)
           .or_infinity()
           .says("Print progress and throughput every so many steps; null or Infinity: never.")
           .costs("Reading the loss waits for the device once per line."),
       flag("wall_clock_breakdown", false)
+          .own_per_rank()
           .says("Time of forward, backward, reduction and step.")
           .costs("Waits for the device at every phase: a few per cent slower."),
       flag("memory_breakdown", false)
+          .own_per_rank()
           .says("Memory before and after each phase.")
           .costs("A line per phase; peaks are per phase."),
       flag("dump_state", false)
+          .own_per_rank()
           .says(
               "Log every resolved option with its origin once at start, as capstan config explain "
               "prints it.")
           .costs("A few hundred lines."),
       choice("log_level", "info", {"debug", "info", "warning", "error", "critical"})
+          .own_per_rank()
           .ignoring_case()
           .or_null()
           .says("What the library says: progress lines are of level info, skipped steps of level "
@@ -138,7 +143,10 @@ std::vector<Section> diagnostics_sections() {
   throughput.strict = true;
   throughput.meaning = "The throughput part of the progress lines.";
   throughput.keys = {
-      flag("enabled", true).says("Measure samples per second.").costs("Next to nothing."),
+      flag("enabled", true)
+          .own_per_rank()
+          .says("Measure samples per second.")
+          .costs("Next to nothing."),
       flag("synchronized", true)
           .says("Wait for the device before reading the clock.")
           .no_effect("the clock is read without waiting for the device: over many steps the "
@@ -153,16 +161,23 @@ std::vector<Section> diagnostics_sections() {
   comms.meaning = "A log of collectives: calls, bytes, time, bandwidth per operation and size.";
   comms.keys = {
       flag("enabled", false)
+          .own_per_rank()
           .says("Log collectives.")
           .costs("Waits for the device after every logged operation."),
       flag("prof_all", true)
+          .own_per_rank()
           .says("Log every operation; false: only those in prof_ops.")
           .costs("Fewer operations, less waiting."),
-      texts("prof_ops", "[]").says("Operations to log, such as all_gather.").costs("As prof_all."),
+      texts("prof_ops", "[]")
+          .own_per_rank()
+          .says("Operations to log, such as all_gather.")
+          .costs("As prof_all."),
       flag("verbose", false)
+          .own_per_rank()
           .says("A line per operation of rank 0 as it happens.")
           .costs("Thousands of lines; the step is a little slower."),
       flag("debug", false)
+          .own_per_rank()
           .says("Name in those lines the unit or purpose of each operation.")
           .costs("Longer lines."),
   };

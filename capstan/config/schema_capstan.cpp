@@ -60,6 +60,7 @@ Section own_section() {
           .says("End the run after this many skipped steps in a row; 0: never.")
           .costs("Finds a diverged run early."),
       integer("timeout_s", "600")
+          .own_per_rank()
           .at_least(1)
           .at_most(31536000)
           .says("Seconds that a collective may take. In Python, unless it is set: the process "

@@ -84,10 +84,12 @@ std::vector<Section> checkpoint_sections() {
           .says("Write in the background while training goes on.")
           .costs("Host memory for a copy of what the device holds."),
       integer("io_buffer_size", "67108864")
+          .own_per_rank()
           .at_least(4096)
           .says("Bytes of the buffers, at most.")
           .costs("Eight writes of 2 MiB are in flight; more is never taken, less is slower."),
       flag("io_buffer_double", true)
+          .own_per_rank()
           .says("Fill one part while others are written.")
           .costs("The buffer twice; faster."),
       flag("show_statistics", false)

@@ -17,11 +17,13 @@ Section optimizer_offload() {
           .says("none: the device. cpu: host memory. nvme: a disk.")
           .costs("Frees 12 bytes per parameter of the shard; the step waits for host or disk."),
       text("nvme_path", "null")
+          .own_per_rank()
           .idle_without(Feature::optimizer_on_nvme)
           .automatic("Accelerate: its plugin's value; elsewhere none")
           .says("A folder on a fast disk; several, separated by commas, are used in parallel.")
           .costs("Needs 12 bytes per parameter of free space."),
       integer("buffer_count", "4")
+          .own_per_rank()
           .at_least(1)
           .idle_without(Feature::optimizer_on_nvme)
           .says(
@@ -29,6 +31,7 @@ Section optimizer_offload() {
               "3 it is 3.")
           .costs("More: reads further ahead; 100 MB each with AdamW."),
       flag("pin_memory", true)
+          .own_per_rank()
           .idle_without(Feature::optimizer_on_host)
           .says("Page-locked host memory.")
           .costs("Faster copies; that memory is lost to others."),
@@ -53,6 +56,7 @@ Section optimizer_offload() {
           .says("Run the optimizer while backward still runs: as capstan.early_updates always.")
           .costs("As there."),
       number("cpuadam_cores_perc", "0.8")
+          .own_per_rank()
           .at_least(0)
           .at_most(1)
           .idle_without(Feature::optimizer_in_backward)
@@ -75,16 +79,19 @@ Section param_offload() {
           .says("none: the device. cpu: host memory. nvme: a disk.")
           .costs("Frees 2 bytes per parameter of the shard; every gather starts with a copy."),
       text("nvme_path", "null")
+          .own_per_rank()
           .idle_without(Feature::params_on_nvme)
           .automatic("Accelerate: its plugin's value; elsewhere none")
           .says("A folder on a fast disk; several, separated by commas, are used in parallel.")
           .costs("Needs 2 bytes per parameter of free space."),
       integer("buffer_count", "5")
+          .own_per_rank()
           .at_least(1)
           .idle_without(Feature::params_on_nvme)
           .says("nvme: times buffer_size: what may be read ahead of its use.")
           .costs("More: better overlap, more host memory."),
       integer("buffer_size", "100000000")
+          .own_per_rank()
           .at_least(1)
           .idle_without(Feature::params_on_nvme)
           .says("nvme: elements; see buffer_count.")
@@ -94,6 +101,7 @@ Section param_offload() {
           .says("Shard elements that stay in host memory.")
           .no_effect("the page cache keeps as many as free host memory holds"),
       flag("pin_memory", true)
+          .own_per_rank()
           .idle_without(Feature::params_on_host)
           .says("Page-locked host memory.")
           .costs("Faster copies; that memory is lost to others."),
@@ -127,17 +135,20 @@ Section aio_section() {
   section.meaning = "File I/O of nvme placements.";
   section.keys = {
       integer("block_size", "1048576")
+          .own_per_rank()
           .at_least(4096)
           .idle_without(Feature::optimizer_on_nvme)
           .says("Bytes per request.")
           .costs("Larger: faster up to the disk's limit."),
       integer("queue_depth", "8")
+          .own_per_rank()
           .at_least(1)
           .at_most(4096)
           .idle_without(Feature::optimizer_on_nvme)
           .says("Requests in flight.")
           .costs("More: better overlap, more memory."),
       integer("intra_op_parallelism", "1")
+          .own_per_rank()
           .at_least(1)
           .at_most(1024)
           .also("thread_count")
@@ -145,10 +156,12 @@ Section aio_section() {
           .says("Threads where io_uring is missing.")
           .costs("More: faster on fast disks."),
       flag("single_submit", false)
+          .own_per_rank()
           .idle_without(Feature::optimizer_on_nvme)
           .says("Submit one by one.")
           .costs("Slower."),
       flag("overlap_events", true)
+          .own_per_rank()
           .idle_without(Feature::optimizer_on_nvme)
           .says("Collect finished requests while submitting.")
           .costs("false is slower."),

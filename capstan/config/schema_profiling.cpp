@@ -26,12 +26,15 @@ Section recompute_section() {
               "kept activations are taken from the allocator's pool, which does not fragment")
           .says("Copy kept activations together."),
       flag("synchronize_checkpoint_boundary", false)
+          .own_per_rank()
           .says("Wait for the device at each span's edge.")
           .costs("Slower; for measuring."),
       flag("profile", false)
+          .own_per_rank()
           .says("Time forward and backward of each span.")
           .costs("Waits for the device."),
       flag("cpu_checkpointing", false)
+          .own_per_rank()
           .needs(Feature::activations_on_host)
           .says("Keep activations in host memory.")
           .costs("Less device memory again; every span is copied out and back."),

@@ -19,6 +19,7 @@ std::vector<Key> stage_keys() {
           .says("Communicate while computing; null: yes, at every stage.")
           .costs("One more unit in flight; false makes a profile easier to read."),
       integer("sub_group_size", "1000000000")
+          .own_per_rank()
           .at_least(1)
           .says("Offloaded optimizer: elements that are updated before their new values travel, at "
                 "most 8388608.")
@@ -28,6 +29,7 @@ std::vector<Key> stage_keys() {
                 "stage.")
           .costs("false finds parts of a model that do not learn."),
       flag("log_trace_cache_warnings", false)
+          .own_per_rank()
           .says("Say when the order of use differs from the recorded one.")
           .costs("A line per change."),
       flag("enable_sanity_checks", false)

@@ -1,6 +1,6 @@
 #include "capstan/config/table.h"
 
-#include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -106,11 +106,12 @@ std::optional<std::int64_t> Table::maybe_integer(std::string_view path) const {
 std::vector<std::string> Table::names_below(std::string_view path) const {
   const std::string prefix = fmt::format("{}.", path);
   std::vector<std::string> names;
+  std::set<std::string> seen;
   for (const Entry& entry : entries_) {
     if (!entry.path.starts_with(prefix)) continue;
     const std::string rest = entry.path.substr(prefix.size());
     const std::string name = rest.substr(0, rest.rfind('.'));
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (seen.insert(name).second) names.push_back(name);
   }
   return names;
 }

@@ -1,0 +1,36 @@
+#include "capstan/config/shared_values.h"
+
+#include "capstan/json/writer.h"
+
+namespace capstan::config {
+namespace {
+
+// The sections of the file that this one describes: itself, or one per group under "*".
+std::vector<std::string> paths_of(const Section& section, const Table& table) {
+  if (!section.path.ends_with(".*")) return {section.path};
+  const std::string parent = section.path.substr(0, section.path.size() - 2);
+  std::vector<std::string> paths;
+  for (const std::string& name : table.names_below(parent)) {
+    paths.push_back(join_path(parent, name));
+  }
+  return paths;
+}
+
+}  // namespace
+
+SharedValues shared_values(const Table& table) {
+  SharedValues values;
+  for (const Section& section : schema().sections()) {
+    for (const std::string& path : paths_of(section, table)) {
+      for (const Key& key : section.keys) {
+        const Entry* entry = table.find(join_path(path, key.name));
+        const bool counts = entry != nullptr && entry->key == &key && !key.per_rank &&
+                            standing_of(section, key) == Standing::honoured;
+        if (counts) values.emplace_back(entry->path, json::write(entry->value, {.indent = 0}));
+      }
+    }
+  }
+  return values;
+}
+
+}  // namespace capstan::config
