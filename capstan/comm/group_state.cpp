@@ -58,6 +58,7 @@ GroupState::GroupState(c10::intrusive_ptr<c10d::Backend> backend_in, GroupOption
 }
 
 PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
+  process.check("a group of ranks");
   auto held = std::make_unique<InFlight>(std::move(op));
   const std::lock_guard order(issue);
   if (unfinished_chain != nullptr) {

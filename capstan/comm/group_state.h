@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "capstan/base/error.h"
+#include "capstan/base/own_process.h"
 #include "capstan/comm/buffer_pool.h"
 #include "capstan/comm/flight_recorder.h"
 #include "capstan/comm/group.h"
@@ -62,6 +63,7 @@ struct GroupState {
   const GroupOptions options;
   const int rank;
   const int size;
+  const OwnProcess process;
   BufferPool buffers;
 
   std::mutex issue;

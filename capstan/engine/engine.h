@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "capstan/base/log.h"
+#include "capstan/engine/agreement.h"
 #include "capstan/engine/checkpoint_types.h"
 #include "capstan/engine/options.h"
 #include "capstan/engine/run_log.h"
@@ -48,6 +49,7 @@ struct Parts {
   UpdaterFactory updater;       // likewise, and need not be libtorch's
   schedule::Function schedule;  // takes the place of Options::schedule
   ModelExtras extras;           // for checkpoints; a C++ model's buffers and aliases are found
+  SharedValues shared;          // compared between ranks before the options, by the caller's names
 };
 
 struct BackwardOptions {

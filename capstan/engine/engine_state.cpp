@@ -62,7 +62,10 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
       extras_(std::move(parts.extras)) {
   check(options, parts.optimizer != nullptr || parts.updater != nullptr);
   join(parts);
-  build(view(options));
+  const shard::ModelView model = view(options);
+  std::ranges::copy(shared_values(options), std::back_inserter(parts.shared));
+  check_agreement(*group_, model.home(), parts.shared);
+  build(model);
   make_updater(parts);
   log_->say(LogLevel::info, describe());
   if (!options.profile.state_dump.empty()) log_->say(LogLevel::info, options.profile.state_dump);

@@ -16,16 +16,6 @@ namespace {
 
 enum class Failure : std::int64_t { none, config, io, other };
 
-std::vector<std::int64_t> everybodys(comm::Group& group, c10::Device device, std::int64_t mine) {
-  if (group.size() == 1) return {mine};
-  const at::TensorOptions options = at::TensorOptions(at::kLong).device(device);
-  at::Tensor all = at::empty({group.size()}, options);
-  group.all_gather(all, at::full({1}, mine, options), "outcome").wait();
-  all = all.cpu();
-  const auto* const values = all.const_data_ptr<std::int64_t>();
-  return {values, values + group.size()};
-}
-
 struct Outcome {
   Failure failure = Failure::none;
   ErrorInfo info;
@@ -50,8 +40,19 @@ Outcome outcome_of(const std::function<void()>& body) {
 
 }  // namespace
 
+std::vector<std::int64_t> numbers_of_all(comm::Group& group, c10::Device device,
+                                         std::int64_t mine) {
+  if (group.size() == 1) return {mine};
+  const at::TensorOptions options = at::TensorOptions(at::kLong).device(device);
+  at::Tensor all = at::empty({group.size()}, options);
+  group.all_gather(all, at::full({1}, mine, options), "outcome").wait();
+  all = all.cpu();
+  const auto* const values = all.const_data_ptr<std::int64_t>();
+  return {values, values + group.size()};
+}
+
 std::string text_from(comm::Group& group, c10::Device device, const std::string& mine, int root) {
-  const auto bytes = everybodys(group, device, std::ssize(mine))[static_cast<std::size_t>(root)];
+  const auto bytes = numbers_of_all(group, device, std::ssize(mine))[static_cast<std::size_t>(root)];
   if (bytes == 0) return "";
   at::Tensor text = at::empty({bytes}, at::kByte);
   if (group.rank() == root) std::memcpy(text.mutable_data_ptr(), mine.data(), mine.size());
@@ -63,7 +64,7 @@ std::string text_from(comm::Group& group, c10::Device device, const std::string&
 }
 
 bool on_all(comm::Group& group, c10::Device device, bool mine) {
-  const std::vector<std::int64_t> all = everybodys(group, device, mine ? 1 : 0);
+  const std::vector<std::int64_t> all = numbers_of_all(group, device, mine ? 1 : 0);
   return std::find(all.begin(), all.end(), 0) == all.end();
 }
 
@@ -73,7 +74,7 @@ bool same_on_all(comm::Group& group, c10::Device device, const std::string& mine
 
 void together(comm::Group& group, c10::Device device, const std::function<void()>& body) {
   const Outcome mine = outcome_of(body);
-  const auto failures = everybodys(group, device, static_cast<std::int64_t>(mine.failure));
+  const auto failures = numbers_of_all(group, device, static_cast<std::int64_t>(mine.failure));
   for (int rank = 0; rank < group.size(); ++rank) {
     const auto failure = static_cast<Failure>(failures[static_cast<std::size_t>(rank)]);
     if (failure == Failure::none) continue;

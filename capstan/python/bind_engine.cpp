@@ -262,13 +262,16 @@ void bind_engine(py::module_& module) {
       .def_readwrite("loose", &PyModel::loose)
       .def_readwrite("device", &PyModel::device);
   py::class_<PyEngine> type(module, "Engine", "The engine behind capstan.Engine.");
-  type.def(
-      py::init([](const PyModel& model, const config::Resolved& config,
-                  std::shared_ptr<comm::Group> group, const py::object& optimizer, py::object log) {
-        return std::make_unique<PyEngine>(model, config, std::move(group),
-                                          read_optimizer(optimizer), std::move(log));
-      }),
-      py::arg("model"), py::arg("config"), py::arg("group"), py::arg("optimizer"), py::arg("log"));
+  type.def(py::init([](const PyModel& model, const config::Resolved& config,
+                       std::shared_ptr<comm::Group> group, const py::object& optimizer,
+                       std::vector<std::pair<std::string, std::string>> shared, py::object log) {
+             PyOptimizer read = read_optimizer(optimizer);
+             read.shared = std::move(shared);
+             return std::make_unique<PyEngine>(model, config, std::move(group), read,
+                                               std::move(log));
+           }),
+           py::arg("model"), py::arg("config"), py::arg("group"), py::arg("optimizer"),
+           py::arg("shared"), py::arg("log"));
   bind_use(type);
   bind_step(type);
   bind_access(type);

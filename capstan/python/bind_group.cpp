@@ -28,7 +28,7 @@ std::shared_ptr<comm::Group> make_group(const c10::intrusive_ptr<c10d::Backend>&
       .name = name, .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)};
   options.reduction = ordered ? comm::Reduction::ordered : comm::Reduction::native;
   if (store.has_value()) options.side_channel = comm::make_store_channel(*store, "capstan/" + name);
-  return {new comm::Group(backend, std::move(options)), &drop<comm::Group>};
+  return {new comm::Group(backend, std::move(options)), Drop()};
 }
 
 }  // namespace

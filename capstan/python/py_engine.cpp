@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "capstan/base/error.h"
+#include "capstan/config/shared_values.h"
 #include "capstan/engine/forward_only.h"
 #include "capstan/engine/torch_updater.h"
 #include "capstan/python/py_values.h"
@@ -126,6 +127,8 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
   }
   options.precision.cast_inputs = false;  // done once, at the root
   engine::Parts parts{.group = group_.get(), .logger = log_.get()};
+  parts.shared = config::shared_values(config.table);
+  parts.shared.insert(parts.shared.end(), optimizer.shared.begin(), optimizer.shared.end());
   for (const auto& [name, tensor] : model.stored_buffers) {
     parts.extras.buffers.push_back({name, tensor});
   }
@@ -144,8 +147,7 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
     boundary_names_.push_back(boundary.name);
   }
   const py::gil_scoped_release released;
-  engine_ = {new engine::Engine(std::move(view), std::move(options), std::move(parts)),
-             &drop<engine::Engine>};
+  engine_ = {new engine::Engine(std::move(view), std::move(options), std::move(parts)), Drop()};
 }
 
 std::vector<std::pair<std::string, bool>> PyEngine::boundaries() const {

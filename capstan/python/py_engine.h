@@ -42,6 +42,8 @@ struct PyOptimizer {
   // [(parameter index, tensor, is whole)] -> an object with step() and, for checkpoints, kind,
   // tensors(piece), scalars() and make(names, scalars); see capstan/optimizers.py.
   pybind11::object make_step;
+  // What all ranks must have alike, by Python's names.
+  std::vector<std::pair<std::string, std::string>> shared;
 };
 
 // Threads: one caller at a time; needs no GIL but where a callable is called.

@@ -5,19 +5,27 @@
 
 #include <pybind11/pybind11.h>
 
+#include "capstan/base/own_process.h"
 #include "capstan/json/value.h"
 #include "capstan/optim/options.h"
 
 namespace capstan::python {
 
 // Deletes what ends threads: one of them may be about to drop an object of Python's, and need the
-// GIL.
-template <typename Owner>
-void drop(Owner* owner) {
-  std::optional<pybind11::gil_scoped_release> released;
-  if (PyGILState_Check() != 0) released.emplace();
-  delete owner;
-}
+// GIL. In a forked child there are none to end: there it is left alone.
+class Drop {
+ public:
+  template <typename Owner>
+  void operator()(Owner* owner) const {
+    if (!process_.is_here()) return;
+    std::optional<pybind11::gil_scoped_release> released;
+    if (PyGILState_Check() != 0) released.emplace();
+    delete owner;
+  }
+
+ private:
+  OwnProcess process_;
+};
 
 pybind11::object to_python(const json::Value& value);
 

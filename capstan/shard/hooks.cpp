@@ -1,5 +1,6 @@
 #include "capstan/shard/hooks.h"
 
+#include <algorithm>
 #include <exception>
 #include <set>
 #include <unordered_set>
@@ -169,6 +170,11 @@ void Hooks::after_forward(nn::UnitBase& /*unit*/, std::span<at::Tensor* const> o
 
 void Hooks::abandon_forward(nn::UnitBase& /*unit*/) noexcept { drop_forward(); }
 
+bool Hooks::gathers(int boundary) const {
+  return std::ranges::any_of(core_.plan().boundary_units[static_cast<std::size_t>(boundary)],
+                             [this](int unit) { return !core_.unit(unit).keeps_whole(); });
+}
+
 void Hooks::begin_use(const Use& use) {
   core_.begin_use(use.boundary);
   for (const int unit : use.others) core_.pin(unit);
@@ -180,7 +186,7 @@ void Hooks::end_use(const Use& use) {
 }
 
 void Hooks::begin_forward(int boundary, std::span<at::Tensor* const> inputs) {
-  auto use = std::make_shared<Use>(Use{.boundary = boundary});
+  auto use = std::make_shared<Use>(Use{.boundary = boundary, .gathers = gathers(boundary)});
   open_forwards_.push_back(use);
   begin_use(*use);
   if (cast_inputs_) cast(inputs);
@@ -251,7 +257,16 @@ void Hooks::hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* 
   for (at::Tensor* const output : outputs) {
     if (!needs_hook(*output)) continue;
     output->register_hook([this, use, alive = std::weak_ptr<Alive>(alive_)](const at::Tensor&) {
-      if (!alive.expired()) enter_backward(use);
+      if (!alive.expired()) {
+        enter_backward(use);
+      } else if (use->gathers) {
+        throw ConfigError(
+            {.what = "the engine that this forward ran under is gone, and with it the parameters "
+                     "that its backward needs",
+             .where = "backward",
+             .fix = "keep the engine until backward has run, or run the forward again under the "
+                    "next one"});
+      }
     });
   }
 }

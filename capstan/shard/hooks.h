@@ -79,9 +79,11 @@ class Hooks final : public nn::UnitObserver {
   struct Use {
     int boundary = 0;
     bool whole = false;       // begin_use() was called for its backward, end_use() not yet
+    bool gathers = false;     // its backward cannot run without us
     std::vector<int> others;  // units of parameters that it reads from other modules
   };
 
+  bool gathers(int boundary) const;
   void begin_use(const Use& use);
   void end_use(const Use& use);
   void cast(std::span<at::Tensor* const> inputs) const;

@@ -189,8 +189,14 @@ void ShardedModel::adopt(const ModelView& model) {
   }
 }
 
-void ShardedModel::begin_use(int boundary) {
+// Of every way in from outside.
+void ShardedModel::enter() {
+  process_.check("an engine");
   if (before_use) before_use();
+}
+
+void ShardedModel::begin_use(int boundary) {
+  enter();
   if (settings_.check_ranks) check_same_use(boundary);
   for (const int unit : plan_.boundary_units[static_cast<std::size_t>(boundary)])
     await_update(unit);
@@ -211,7 +217,7 @@ void ShardedModel::end_use(int boundary) {
 }
 
 void ShardedModel::begin_backward(bool sync) {
-  if (before_use) before_use();
+  enter();
   settle_late();  // the gradients' homes are read until then
   if (late_traffic_ != nullptr) late_traffic_->drop_ended_sends();
   take_back();
@@ -220,13 +226,13 @@ void ShardedModel::begin_backward(bool sync) {
 }
 
 void ShardedModel::pin(int unit) {
-  if (before_use) before_use();
+  enter();
   await_update(unit);
   gatherer_->pin(unit);
 }
 
 void ShardedModel::lend(int unit) {
-  if (before_use) before_use();
+  enter();
   await_update(unit);
   gatherer_->lend(unit);
 }
@@ -260,7 +266,7 @@ void ShardedModel::await_update(int unit) {
 }
 
 void ShardedModel::settle_updates() {
-  if (before_use) before_use();
+  enter();
   settle_late();
   if (settle_states) settle_states();
   if (early_ != nullptr) early_->close(/*keep=*/false);  // the caller may change what it reads
@@ -307,7 +313,7 @@ void ShardedModel::give_back() {
 }
 
 void ShardedModel::finish_gradients() {
-  if (before_use) before_use();
+  enter();
   settle_late();
   if (settings_.unused == UnusedParameters::error) {
     const std::vector<int> unused = reducer_->unused_params();

@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "capstan/base/own_process.h"
 #include "capstan/comm/group.h"
 #include "capstan/shard/early_updates.h"
 #include "capstan/shard/gather.h"
@@ -155,6 +156,7 @@ class ShardedModel {
   void unpin(int unit) { gatherer_->unpin(unit); }
 
  private:
+  void enter();
   void check_plans_agree();
   void check_same_use(int boundary);
   std::vector<std::int64_t> from_all_ranks(std::int64_t mine, const char* label);
@@ -166,6 +168,7 @@ class ShardedModel {
   void read_shards_ahead();
   at::Tensor whole_param(const ModelView& model, int index);
 
+  OwnProcess process_;
   Plan plan_;
   Settings settings_;
   comm::Group& group_;

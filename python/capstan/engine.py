@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import logging
+import os
 import weakref
 
 import torch
@@ -70,7 +71,8 @@ class Engine(torch.nn.Module):
             logger.warning("%s (%s): %s", what, where, fix)
         self.view = ModelView(model, self.device, travel)
         given = optimizers.core_optimizer(optimizer, self.view)
-        self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given, self._log)
+        self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given,
+                              optimizers.shared_values(optimizer), self._log)
         _open.add(self)
         self.view.core = None
         self._boundary = None
@@ -221,8 +223,10 @@ class Engine(torch.nn.Module):
         self._close(self._shards_to_leave())
 
     def _shards_to_leave(self):
+        if self.core is None or self not in _open:  # closed, or of the process that this one was forked from
+            return []
         try:
-            return self.core.leave_shards() if self.core is not None else []
+            return self.core.leave_shards()
         except Exception as error:  # what is sharded has no values then
             logger.warning("an engine that is closed could not end its last update: %s", error)
             return []
@@ -247,6 +251,7 @@ class Engine(torch.nn.Module):
 
 
 _open = weakref.WeakSet()
+os.register_at_fork(after_in_child=_open.clear)  # a child has none of their threads, and no peer to leave
 
 
 @atexit.register

@@ -138,6 +138,18 @@ def core_optimizer(optimizer, view):
     return lambda pieces: PieceOptimizer(optimizer, view, pieces)
 
 
+def shared_values(optimizer):
+    """What the ranks' optimizers must have alike, as (name, text): the class and every plain value of its groups."""
+    if optimizer is None:
+        return []
+    values = [("optimizer", type(optimizer).__name__)]
+    for index, group in enumerate(optimizer.param_groups):
+        values.append((f"optimizer.param_groups[{index}]", f"{len(group['params'])} parameters"))
+        values += [(f"optimizer.param_groups[{index}][{key!r}]", repr(value)) for key, value in sorted(group.items())
+                   if isinstance(value, (bool, int, float, str, tuple)) or value is None]
+    return values
+
+
 _ARRAY = "[0]"  # marks a counter that the optimizer keeps as a tensor of one element
 
 

@@ -13,7 +13,8 @@ from capstan import _C
 from capstan.errors import ConfigError
 
 _made = itertools.count()
-_joined = weakref.WeakSet()  # what init_distributed() has made, while it lasts
+_used = weakref.WeakSet()  # groups of torch.distributed that ours are made over, while they last
+os.register_at_fork(after_in_child=_used.clear)
 
 
 def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, world_size=-1):
@@ -33,15 +34,16 @@ def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, worl
     if alone:
         options.update(store=dist.HashStore(), rank=0, world_size=1)
     dist.init_process_group(backend, **options)
-    _joined.add(dist.group.WORLD)
+    _used.add(dist.group.WORLD)
 
 
 def leave():
-    """Ends the group that init_distributed() made, where the program has not: its threads go on with Python's tensors.
+    """Ends torch.distributed's groups at a program's end, where it has not done so and one of our engines used them:
+    Gloo's threads would go on while the interpreter ends, which ends the program by a signal now and then.
 
     Over NCCL they do not, and ending a group there may wait for other ranks.
     """
-    if dist.is_initialized() and dist.group.WORLD in _joined and dist.get_backend() == "gloo":
+    if dist.is_initialized() and len(_used) > 0 and dist.get_backend() == "gloo":
         dist.destroy_process_group()
 
 
@@ -56,6 +58,7 @@ def travel_device(process_group=None):
 def core_group(process_group=None, device="cpu", config=None):
     """A _C.Group over a group of torch.distributed (default: all ranks), which a configuration may say more about."""
     group = dist.group.WORLD if process_group is None else process_group
+    _used.add(group)
     backend = group._get_backend(torch.device(device))
     seconds = getattr(backend.options, "_timeout", datetime.timedelta(minutes=10)).total_seconds()
     ordered = True

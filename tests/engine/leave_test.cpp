@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "capstan/base/error.h"
 #include "capstan/shard/loose_shard.h"
 #include "capstan/shard/torch_dtype.h"
 #include "tests/engine/engine_fixture.h"
@@ -73,6 +74,32 @@ void expect_as_at_stage_0(int world, const Options& options, const shard::AsideK
     EXPECT_EQ(sharded, options.shard.stage == 3 ? 10 : 0);
     EXPECT_TRUE(test::all_equal(plain.values(), left.values()));
     EXPECT_TRUE(test::all_equal(plain.values(), left.values()));  // they are sharded again
+  });
+}
+
+TEST(Leave, ABackwardWithoutTheEngineSaysWhatIsGone) {
+  run_ranks(2, [](comm::Group& group) {
+    for (const int stage : {2, 3}) {
+      test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
+      at::Tensor loss;
+      {
+        Engine engine(model, test::fp32_options(stage), {.group = &group});
+        loss =
+            test::loss_of(model, test::make_batch(4, test::kWidth, test::kClasses, 1), at::kFloat);
+      }
+      if (stage < 3) {  // an ordinary model again
+        loss.backward();
+        EXPECT_TRUE(model->entry->weight.grad().defined());
+        continue;
+      }
+      try {
+        loss.backward();
+        ADD_FAILURE() << "no error";
+      } catch (const ConfigError& error) {
+        EXPECT_NE(std::string(error.what()).find("the engine that this forward ran under is gone"),
+                  std::string::npos);
+      }
+    }
   });
 }
 

@@ -107,3 +107,38 @@ def test_peers_are_told_why_a_rank_that_lives_on_left_the_step():
     told, own = ranks.run(2, fail_on_one_rank)
     assert "the data of this rank is broken" in own
     assert told.startswith("CommError") and "rank 1 failed in backward" in told and "is broken" in told, told
+
+
+def start(change):
+    import copy
+
+    import torch.distributed as dist
+    config, model = copy.deepcopy(CONFIG), Branches(8)
+    optimizer = None
+    if change == "stage":
+        config["zero_optimization"]["stage"] = 1 + dist.get_rank()
+    elif change == "lr":
+        config["optimizer"]["params"]["lr"] = 1e-3 * (1 + dist.get_rank())
+    elif change == "clipping":
+        config["gradient_clipping"] = 1.0 + dist.get_rank()
+    else:
+        del config["optimizer"]
+        config["zero_optimization"]["stage"] = 0
+        kinds = [torch.optim.SGD, torch.optim.AdamW] if change == "class" else [torch.optim.SGD] * 2
+        optimizer = kinds[dist.get_rank()](model.parameters(), lr=0.5 if change == "class" else 0.5 + dist.get_rank())
+    try:
+        capstan.initialize(model, config, optimizer=optimizer)
+    except capstan.ConfigError as error:
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize("change, what", [
+    ("stage", "zero_optimization.stage is 1 on rank 0, and 2 on rank 1"),
+    ("lr", "optimizer.params.lr is 0.001 on rank 0, and 0.002 on rank 1"),
+    ("clipping", "gradient_clipping is 1.0 on rank 0, and 2.0 on rank 1"),
+    ("class", "optimizer is SGD on rank 0, and AdamW on rank 1"),
+    ("its rate", "optimizer.param_groups[0]['lr'] is 0.5 on rank 0, and 1.5 on rank 1")])
+def test_ranks_with_different_configurations_are_told_key_and_values(change, what):
+    for error in ranks.run(2, start, change):
+        assert "ranks 0 and 1 do not have the same configuration" in error and what in error, error

@@ -16,6 +16,7 @@
 #include "capstan/cli/train/places.h"
 #include "capstan/cli/train/setup.h"
 #include "capstan/cli/train/trainer.h"
+#include "capstan/config/shared_values.h"
 #include "capstan/engine/together.h"
 #include "capstan/models/attention_choice.h"
 
@@ -101,7 +102,10 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   // Each rank drops out other activations.
   at::manual_seed(arguments.seed + static_cast<std::uint64_t>(world.group().rank()));
   Engine engine(model, resolved.engine,
-                {.group = &world.group(), .logger = &logger, .extras = file_names(*model)});
+                {.group = &world.group(),
+                 .logger = &logger,
+                 .extras = file_names(*model),
+                 .shared = config::shared_values(resolved.table)});
   data::Options sampling = resolved.data;
   sampling.seed = arguments.seed;
   sampling.shuffle = !arguments.data.no_shuffle;
