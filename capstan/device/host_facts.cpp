@@ -1,8 +1,11 @@
 #include "capstan/device/host_facts.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <system_error>
 
 namespace capstan::device {
 namespace {
@@ -36,6 +39,15 @@ std::optional<std::int64_t> available_host_bytes() {
   if (!limit.has_value() || !used.has_value()) return available;
   const std::int64_t left = std::max<std::int64_t>(0, *limit - *used);
   return available.has_value() ? std::min(*available, left) : left;
+}
+
+std::int64_t host_id() {
+  std::string text;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  if (text.empty()) return 0;
+  std::error_code unknown;
+  text += std::filesystem::read_symlink("/proc/self/ns/cgroup", unknown).string();
+  return static_cast<std::int64_t>(std::hash<std::string>()(text));
 }
 
 }  // namespace capstan::device

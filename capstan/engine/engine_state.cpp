@@ -13,11 +13,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "capstan/base/error.h"
-#include "capstan/device/host_facts.h"
-#include "capstan/engine/device_room.h"
 #include "capstan/engine/loss.h"
 #include "capstan/engine/out_of_memory.h"
+#include "capstan/engine/room.h"
 #include "capstan/engine/settings.h"
+#include "capstan/engine/together.h"
 #include "capstan/shard/access.h"
 #include "capstan/shard/memory.h"
 
@@ -104,8 +104,10 @@ void EngineState::build(const shard::ModelView& view) {
     if (room.has_value()) shard::spill(plan, *room, settings);
   }
   if (settings.host.used()) {
-    const auto available = device::available_host_bytes();
-    if (available.has_value()) check_host_memory(plan, settings, *available);
+    const auto room = host_room(*group_, view.home());
+    together(*group_, view.home(), [&] {
+      if (room.has_value()) check_host_memory(plan, settings, *room);
+    });
   }
   sharded = std::make_unique<shard::ShardedModel>(std::move(plan), view, *group_, settings);
   const std::string why_not = sharded->why_not_pinned();

@@ -240,16 +240,18 @@ void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Op
   }
 }
 
-void check_host_memory(const shard::Plan& plan, const shard::Settings& settings,
-                       std::int64_t available_bytes) {
-  const store::MemoryUse need = shard::host_forecast(plan, settings);
-  if (need.total() <= available_bytes) return;
-  const double share = settings.host.optimizer_share * static_cast<double>(available_bytes) /
-                       static_cast<double>(need.total());
+void check_host_memory(const shard::Plan& plan, const shard::Settings& settings, HostRoom room) {
+  const store::MemoryUse each = shard::host_forecast(plan, settings);
+  const std::int64_t need = each.total() * room.ranks;
+  if (need <= room.available_bytes) return;
+  const double share = settings.host.optimizer_share * static_cast<double>(room.available_bytes) /
+                       static_cast<double>(need);
   throw ConfigError(
-      {.what = fmt::format("{} of host memory are needed ({}), {} are available",
-                           format_bytes(need.total()), store::to_text(need),
-                           format_bytes(available_bytes)),
+      {.what =
+           fmt::format("{} of this machine need {} of host memory ({} each: {}), {} are "
+                       "available",
+                       counted(room.ranks, "rank"), format_bytes(need), format_bytes(each.total()),
+                       store::to_text(each), format_bytes(room.available_bytes)),
        .where = "zero_optimization.offload_optimizer, offload_param",
        .fix = fmt::format("use more ranks on more machines, offload less (\"ratio\": {:.2f} "
                           "would fit), or free host memory",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "capstan/engine/options.h"
+#include "capstan/engine/room.h"
 #include "capstan/shard/hooks.h"
 #include "capstan/shard/sharded_model.h"
 
@@ -29,9 +30,8 @@ shard::Settings shard_settings(const Options& options, int ranks,
 void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Options& options,
                      comm::Group& group);
 
-// Throws ConfigError when the host has too little memory for what `settings` place there.
-void check_host_memory(const shard::Plan& plan, const shard::Settings& settings,
-                       std::int64_t available_bytes);
+// Throws ConfigError when a host has too little memory for what `settings` place there.
+void check_host_memory(const shard::Plan& plan, const shard::Settings& settings, HostRoom room);
 
 // Mesh, dtypes and memory as a table.
 std::string describe_run(const Options& options, const shard::Plan& plan,

@@ -52,7 +52,8 @@ std::vector<std::int64_t> numbers_of_all(comm::Group& group, c10::Device device,
 }
 
 std::string text_from(comm::Group& group, c10::Device device, const std::string& mine, int root) {
-  const auto bytes = numbers_of_all(group, device, std::ssize(mine))[static_cast<std::size_t>(root)];
+  const auto bytes =
+      numbers_of_all(group, device, std::ssize(mine))[static_cast<std::size_t>(root)];
   if (bytes == 0) return "";
   at::Tensor text = at::empty({bytes}, at::kByte);
   if (group.rank() == root) std::memcpy(text.mutable_data_ptr(), mine.data(), mine.size());

@@ -60,13 +60,21 @@ void Gatherer::used(int unit) {
   unused_bytes_ -= bytes_[static_cast<std::size_t>(unit)];
 }
 
+void Gatherer::start_missing(int unit) {
+  if (at(unit).state() != UnitState::sharded) return;
+  make_room(bytes_[static_cast<std::size_t>(unit)]);
+  start(unit);
+}
+
 void Gatherer::pin(int unit) {
   ++slot(unit).pins;
-  if (at(unit).state() == UnitState::sharded) {
-    make_room(bytes_[static_cast<std::size_t>(unit)]);
-    start(unit);
+  try {
+    start_missing(unit);
+    finish(unit);
+  } catch (...) {
+    --slot(unit).pins;  // the caller has nothing to unpin then
+    throw;
   }
-  finish(unit);
   used(unit);
 }
 
@@ -86,21 +94,27 @@ void Gatherer::unpin(int unit) {
 
 void Gatherer::need(std::span<const int> units) {
   take_back();
-  // All started before the first wait: they travel together.
-  for (const int unit : units) {
-    if (at(unit).keeps_whole()) continue;
-    trace_.use(unit);
-    ++slot(unit).pins;
-    if (at(unit).state() != UnitState::sharded) continue;
-    make_room(bytes_[static_cast<std::size_t>(unit)]);
-    start(unit);
+  const auto count_pins = [&](int by) {
+    for (const int unit : units) {
+      if (!at(unit).keeps_whole()) slot(unit).pins += by;
+    }
+  };
+  count_pins(1);
+  try {
+    // All started before the first wait: they travel together.
+    for (const int unit : units) {
+      if (at(unit).keeps_whole()) continue;
+      trace_.use(unit);
+      start_missing(unit);
+    }
+    for (const int unit : units) used(unit);
+    // Ahead of the wait, so that the next gathers run behind these.
+    prefetch();
+    for (const int unit : units) finish(unit);
+  } catch (...) {
+    count_pins(-1);  // done() does not follow; the end of the pass releases what is whole
+    throw;
   }
-  for (const int unit : units) {
-    used(unit);
-  }
-  // Ahead of the wait, so that the next gathers run behind these.
-  prefetch();
-  for (const int unit : units) finish(unit);
 }
 
 void Gatherer::done(std::span<const int> units) {

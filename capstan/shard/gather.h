@@ -30,7 +30,8 @@ class Gatherer {
   Gatherer(std::span<Unit> units, comm::Group& group, const GatherLimits& limits,
            HostTraffic* traffic = nullptr);
 
-  // Makes these units whole and pins them, then starts gathering what usually comes next.
+  // Makes these units whole and pins them, then starts gathering what usually comes next. When this
+  // or pin() throws, nothing is pinned.
   void need(std::span<const int> units);
   // Unpins; what nobody needs is released, unless it is used again soon.
   void done(std::span<const int> units);
@@ -64,6 +65,7 @@ class Gatherer {
   };
 
   void start(int unit);
+  void start_missing(int unit);
   void start_from_host(int unit);
   void finish(int unit);
   void release(int unit);

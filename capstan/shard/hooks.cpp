@@ -175,12 +175,22 @@ bool Hooks::gathers(int boundary) const {
                              [this](int unit) { return !core_.unit(unit).keeps_whole(); });
 }
 
-void Hooks::begin_use(const Use& use) {
+// Everything or, when it throws, nothing: callers end a use also where its beginning has failed.
+void Hooks::begin_use(Use& use) {
   core_.begin_use(use.boundary);
-  for (const int unit : use.others) core_.pin(unit);
+  std::size_t pinned = 0;
+  try {
+    for (; pinned < use.others.size(); ++pinned) core_.pin(use.others[pinned]);
+  } catch (...) {
+    while (pinned > 0) core_.unpin(use.others[--pinned]);
+    core_.end_use(use.boundary);
+    throw;
+  }
+  use.begun = true;
 }
 
-void Hooks::end_use(const Use& use) {
+void Hooks::end_use(Use& use) {
+  if (!std::exchange(use.begun, false)) return;
   for (const int unit : use.others) core_.unpin(unit);
   core_.end_use(use.boundary);
 }
@@ -290,6 +300,9 @@ void Hooks::grad_arrived(int param) {
   const at::NoGradGuard no_grad;
   at::Tensor& grad = params_[static_cast<std::size_t>(param)].mutable_grad();
   if (!grad.defined()) return;
+  const int graph = torch::autograd::get_current_graph_task_id();
+  if (graph_.value_or(graph) != graph) core_.reducer().saw_several_graphs();
+  graph_ = graph;
   if (grad_factor_ != 1) grad.mul_(grad_factor_);
   core_.grad_arrived(param, grad);
   grad.reset();
@@ -326,6 +339,7 @@ void Hooks::begin_backward(bool sync, double grad_factor) {
   watch_renewed();
   in_backward_ = true;
   grad_factor_ = grad_factor;
+  graph_.reset();
   core_.begin_backward(sync);
 }
 

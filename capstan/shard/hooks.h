@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -79,13 +80,14 @@ class Hooks final : public nn::UnitObserver {
   struct Use {
     int boundary = 0;
     bool whole = false;       // begin_use() was called for its backward, end_use() not yet
+    bool begun = false;       // begin_use() has ended, end_use() was not called yet
     bool gathers = false;     // its backward cannot run without us
     std::vector<int> others;  // units of parameters that it reads from other modules
   };
 
   bool gathers(int boundary) const;
-  void begin_use(const Use& use);
-  void end_use(const Use& use);
+  void begin_use(Use& use);
+  void end_use(Use& use);
   void cast(std::span<at::Tensor* const> inputs) const;
   void hook_inputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> inputs);
   void hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> outputs);
@@ -113,7 +115,8 @@ class Hooks final : public nn::UnitObserver {
   ForeignBackward foreign_;
   bool cast_inputs_;
   bool in_backward_ = false;
-  double grad_factor_ = 1;  // of the backward that runs
+  double grad_factor_ = 1;    // of the backward that runs
+  std::optional<int> graph_;  // that its gradients came from last
 };
 
 }  // namespace capstan::shard

@@ -11,20 +11,23 @@ LateUpdates::~LateUpdates() {
 void LateUpdates::start(std::vector<int> units, Update update) {
   wait_all();
   if (units.empty()) return;
-  units_ = std::move(units);
-  update_ = std::move(update);
+  const std::lock_guard lock(mutex_);
+  ++round_;
+  late_ = units.size();
   arrived_.clear();
-  for (std::size_t i = 0; i < units_.size(); ++i) {
-    place_of_[static_cast<std::size_t>(units_[i])] = static_cast<int>(i);
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    place_of_[static_cast<std::size_t>(units[i])] = static_cast<int>(i);
   }
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  thread_ = std::jthread([this, units = std::move(units), update = std::move(update)](
+                             const std::stop_token& stop) { run(stop, units, update); });
 }
 
-void LateUpdates::run(const std::stop_token& stop) {
-  for (const int unit : units_) {
+void LateUpdates::run(const std::stop_token& stop, const std::vector<int>& units,
+                      const Update& update) {
+  for (const int unit : units) {
     if (stop.stop_requested()) return;
     try {
-      HostTraffic::Ahead arrival = update_(unit);
+      HostTraffic::Ahead arrival = update(unit);
       const std::lock_guard lock(mutex_);
       arrived_.push_back(std::move(arrival));
     } catch (...) {
@@ -37,26 +40,34 @@ void LateUpdates::run(const std::stop_token& stop) {
   }
 }
 
-void LateUpdates::wait_for(std::size_t count) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return arrived_.size() >= count || failure_ != nullptr; });
-  if (arrived_.size() < count) std::rethrow_exception(failure_);
+bool LateUpdates::wait_for(std::unique_lock<std::mutex>& lock, std::size_t count) {
+  changed_.wait(lock, [&, round = round_] {
+    return arrived_.size() >= count || failure_ != nullptr || round_ != round;
+  });
+  if (arrived_.size() < count && failure_ != nullptr) std::rethrow_exception(failure_);
+  return arrived_.size() >= count;
 }
 
 HostTraffic::Ahead LateUpdates::wait(int unit) {
+  std::unique_lock lock(mutex_);
   const int place = place_of_[static_cast<std::size_t>(unit)];
   if (place < 0) return {};
-  wait_for(static_cast<std::size_t>(place) + 1);
+  if (!wait_for(lock, static_cast<std::size_t>(place) + 1)) return {};
   place_of_[static_cast<std::size_t>(unit)] = -1;
-  const std::lock_guard lock(mutex_);
   return arrived_[static_cast<std::size_t>(place)];
 }
 
 void LateUpdates::wait_all() {
-  if (units_.empty()) return;
-  wait_for(units_.size());
-  thread_.join();
-  units_.clear();
+  std::unique_lock lock(mutex_);
+  wait_for(lock, late_);
+  late_ = 0;
+  std::jthread ended = std::move(thread_);
+  lock.unlock();  // it takes the lock once more
+}
+
+bool LateUpdates::idle() const {
+  const std::lock_guard lock(mutex_);
+  return late_ == 0;
 }
 
 }  // namespace capstan::shard

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -14,7 +15,7 @@
 namespace capstan::shard {
 
 // Owns:    the thread that updates them.
-// Threads: one caller at a time, beside that thread.
+// Threads: any may wait; one starts.
 class LateUpdates {
  public:
   // Updates a unit and tells when its values are on the device.
@@ -31,18 +32,19 @@ class LateUpdates {
   // what went wrong in its update or in one before it.
   HostTraffic::Ahead wait(int unit);
   void wait_all();
-  bool idle() const { return units_.empty(); }
+  bool idle() const;
 
  private:
-  void run(const std::stop_token& stop);
-  void wait_for(std::size_t count);
+  void run(const std::stop_token& stop, const std::vector<int>& units, const Update& update);
+  // False: others have waited, and the next ones were started.
+  bool wait_for(std::unique_lock<std::mutex>& lock, std::size_t count);
 
-  std::vector<int> place_of_;  // in units_, by unit; -1: not late
-  std::vector<int> units_;
-  Update update_;
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::vector<HostTraffic::Ahead> arrived_;  // of the units that are done
+  std::vector<int> place_of_;                // among the late ones, by unit; -1: not late
+  std::size_t late_ = 0;                     // how many there are
+  std::int64_t round_ = 0;                   // how often some were started
+  std::vector<HostTraffic::Ahead> arrived_;  // of those that are done
   std::exception_ptr failure_;
   std::jthread thread_;  // last: ends before what it uses
 };

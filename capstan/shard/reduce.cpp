@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/ops/zeros.h>
+
 #include "capstan/shard/torch_dtype.h"
 
 namespace capstan::shard {
@@ -27,6 +29,7 @@ Reducer::Reducer(const Plan& plan, comm::Group& group, store::Pool& pool,
 void Reducer::begin_backward(bool sync) {
   sync_ = sync;
   began_ = true;
+  several_graphs_ = false;
   unreduced_ = true;
   next_ = 0;
   std::fill(came_in_backward_.begin(), came_in_backward_.end(), 0);
@@ -62,8 +65,21 @@ void Reducer::issue_ready() {
 void Reducer::end_backward() {
   if (!sync_ || settings_.schedule == ReduceSchedule::at_step) return;
   for (; next_ < order_.size(); ++next_) issue(order_[next_]);
+  if (several_graphs_) reduce_late();
+}
+
+// What is late on any rank is reduced by all.
+void Reducer::reduce_late() {
+  const auto units = static_cast<std::int64_t>(grads_.size());
+  at::Tensor late = at::zeros({units}, at::kInt);
+  for (std::int64_t unit = 0; unit < units; ++unit) {
+    if (at(static_cast<int>(unit)).late) late[unit] = 1;
+  }
+  late = late.to(pool_.device());
+  if (group_.size() > 1) group_.all_reduce(late, "late gradients").wait();
+  late = late.cpu();
   for (const int unit : order_) {
-    if (at(unit).late) issue(unit);
+    if (late.const_data_ptr<int>()[unit] != 0) issue(unit);
   }
 }
 

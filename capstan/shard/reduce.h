@@ -51,6 +51,9 @@ class Reducer {
   bool began() const { return began_; }
   void sum_was_set() { began_ = true; }
   void arrived(int param, const at::Tensor& grad);
+  // Gradients come from several graphs in this backward (re-entrant recomputation): a parameter may
+  // come again after its unit was reduced, perhaps on this rank only.
+  void saw_several_graphs() { several_graphs_ = true; }
   void end_backward();
 
   // Before the step: everything is reduced and nothing is in flight any more.
@@ -81,6 +84,7 @@ class Reducer {
 
   bool flying(int unit) const;
   void issue_ready();
+  void reduce_late();
   void issue(int unit);
   void add_alone(int unit);
   void hand_over(int unit);
@@ -98,6 +102,7 @@ class Reducer {
   std::size_t next_ = 0;    // in order_: the first not yet issued in this backward
   bool sync_ = true;
   bool began_ = false;
+  bool several_graphs_ = false;
   bool unreduced_ = true;  // there may be local gradients that finish() must still reduce
   std::deque<InFlight> in_flight_;
   std::vector<char> came_in_backward_;  // by parameter

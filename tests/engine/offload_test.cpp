@@ -277,13 +277,22 @@ TEST(Offload, SaysBeforeItStartsThatTheHostHasTooLittleMemory) {
     const std::int64_t need = shard::host_forecast(plan, settings).total();
     EXPECT_EQ(need, engine.sharded().host_ledger().now().total() / 12 * 14);  // + the gradients
     EXPECT_THAT(engine.describe(), testing::HasSubstr("host memory  "));
-    EXPECT_NO_THROW(check_host_memory(plan, settings, need));
+    EXPECT_NO_THROW(check_host_memory(plan, settings, {need}));
     try {
-      check_host_memory(plan, settings, need / 2);
+      check_host_memory(plan, settings, {need, 2});
       FAIL() << "half of the memory is enough";
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("\"ratio\": 0.49 would fit"));
     }
+  });
+}
+
+TEST(Offload, AllRanksOfAMachineShareItsMemory) {
+  run_ranks(3, [](comm::Group& group) {
+    const auto room = host_room(group, c10::kCPU);
+    ASSERT_TRUE(room.has_value());
+    EXPECT_EQ(room->ranks, 3);
+    EXPECT_GT(room->available_bytes, 0);
   });
 }
 

@@ -1,4 +1,4 @@
-// How much of its device the engine may fill with states and parameters.
+// How much of its device and its host the engine may fill.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +15,12 @@ namespace capstan::engine {
 // memory of which the options say nothing. Collective.
 std::optional<std::int64_t> device_room(const shard::ModelView& view, const store::Options& options,
                                         comm::Group& group);
+
+struct HostRoom {
+  std::int64_t available_bytes = 0;
+  int ranks = 1;  // of the group that share it
+};
+// Nothing where it cannot be told. Collective; `device` is where collectives work.
+std::optional<HostRoom> host_room(comm::Group& group, c10::Device device);
 
 }  // namespace capstan::engine

@@ -1,8 +1,11 @@
-#include "capstan/engine/device_room.h"
+#include "capstan/engine/room.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
+#include <algorithm>
+
 #include <c10/core/CachingDeviceAllocator.h>
+
+#include "capstan/device/host_facts.h"
+#include "capstan/engine/together.h"
 
 namespace capstan::engine {
 namespace {
@@ -19,8 +22,7 @@ std::int64_t free_bytes(c10::Device device) {
 
 std::optional<std::int64_t> device_room(const shard::ModelView& view, const store::Options& options,
                                         comm::Group& group) {
-  const c10::Device device =
-      view.params.empty() ? c10::Device(c10::kCPU) : view.params.front().device();
+  const c10::Device device = view.home();
   if (device.is_cpu() && !options.device_bytes.has_value()) return std::nullopt;
   std::int64_t room = 0;
   if (options.device_bytes.has_value()) {
@@ -29,11 +31,15 @@ std::optional<std::int64_t> device_room(const shard::ModelView& view, const stor
     room = free_bytes(device);
     for (const at::Tensor& param : view.params) room += static_cast<std::int64_t>(param.nbytes());
   }
-  const at::TensorOptions on_device = at::TensorOptions(at::kLong).device(device);
-  const at::Tensor all = at::empty({group.size()}, on_device);
-  group.all_gather(all, at::full({1}, room - options.activation_bytes, on_device), "device room")
-      .wait();
-  return all.min().item<std::int64_t>();
+  return std::ranges::min(numbers_of_all(group, device, room - options.activation_bytes));
+}
+
+std::optional<HostRoom> host_room(comm::Group& group, c10::Device device) {
+  const auto available = device::available_host_bytes();
+  const std::int64_t here = device::host_id();
+  const auto hosts = numbers_of_all(group, device, here);
+  if (!available.has_value()) return std::nullopt;
+  return HostRoom{*available, static_cast<int>(std::ranges::count(hosts, here))};
 }
 
 }  // namespace capstan::engine

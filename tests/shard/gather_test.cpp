@@ -1,0 +1,124 @@
+#include "capstan/shard/gather.h"
+
+#include <stdexcept>
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/run_ranks.h"
+
+namespace capstan::shard {
+namespace {
+
+// Three units of one parameter each, all of its elements the unit's index.
+struct ThreeUnits {
+  explicit ThreeUnits(comm::Group& group)
+      : plan(make_plan({{.name = "a", .sizes = {100}},
+                        {.name = "b", .sizes = {100}},
+                        {.name = "c", .sizes = {100}}},
+                       {{.name = "a", .params = {0}},
+                        {.name = "b", .params = {1}},
+                        {.name = "c", .params = {2}}},
+                       {.world_size = group.size(), .persistence_threshold_elems = 0})),
+        pool(c10::kCPU, ledger) {
+    for (int i = 0; i < 3; ++i) {
+      params.push_back(at::full({100}, i, at::kFloat));
+      units.emplace_back(plan.units[static_cast<std::size_t>(i)], plan.params,
+                         std::vector<at::Tensor>{params.back()}, pool,
+                         UnitRole{.rank = group.rank()});
+      units.back().release();
+    }
+  }
+
+  Plan plan;
+  store::Ledger ledger;
+  store::Pool pool;
+  std::vector<at::Tensor> params;
+  std::vector<Unit> units;
+};
+
+constexpr GatherLimits kNoPrefetch{.max_live_bytes = 1 << 20};
+
+TEST(Gatherer, MakesUnitsWholeWhileTheyAreNeeded) {
+  for (const int world : {1, 2, 3}) {
+    run_ranks(world, [](comm::Group& group) {
+      ThreeUnits model(group);
+      Gatherer gatherer(model.units, group, kNoPrefetch);
+      const std::vector<int> both = {0, 2};
+      gatherer.need(both);
+      EXPECT_TRUE(model.params[2].eq(2).all().item<bool>());
+      EXPECT_EQ(model.params[2].numel(), 100);
+      EXPECT_EQ(model.params[1].numel(), 0);
+      gatherer.done(both);
+      EXPECT_EQ(model.params[2].numel(), 0);
+      EXPECT_EQ(gatherer.live_bytes(), 0);
+    });
+  }
+}
+
+// As when memory is out in the middle of it, and the program goes on.
+TEST(Gatherer, LeavesNothingPinnedWhenItThrows) {
+  run_ranks(2, [](comm::Group& group) {
+    ThreeUnits model(group);
+    Gatherer gatherer(model.units, group, kNoPrefetch);
+    bool fails = true;
+    gatherer.before_gather = [&](int unit) {
+      if (fails && unit == 1) throw std::runtime_error("no memory");
+    };
+    const std::vector<int> all = {0, 1, 2};
+    EXPECT_THROW(gatherer.need(all), std::runtime_error);
+    EXPECT_THROW(gatherer.pin(1), std::runtime_error);
+    gatherer.end_pass();
+    for (const Unit& unit : model.units) EXPECT_EQ(unit.state(), UnitState::sharded);
+    EXPECT_EQ(gatherer.live_bytes(), 0);
+    fails = false;
+    gatherer.need(all);
+    gatherer.need(all);
+    gatherer.done(all);
+    EXPECT_EQ(gatherer.live_bytes(), 3 * model.plan.units[0].whole_bytes());  // needed once more
+    gatherer.done(all);
+    EXPECT_EQ(gatherer.live_bytes(), 0);
+  });
+}
+
+TEST(Gatherer, LendsMemoryThatOutlivesTheRelease) {
+  run_ranks(2, [](comm::Group& group) {
+    ThreeUnits model(group);
+    Gatherer gatherer(model.units, group, kNoPrefetch);
+    gatherer.lend(1);
+    const at::Tensor kept = model.params[1].view(-1);
+    gatherer.unpin(1);
+    EXPECT_EQ(model.params[1].numel(), 0);
+    EXPECT_TRUE(kept.eq(1).all().item<bool>());
+  });
+}
+
+// What is used again soon stays, but goes where the limit wants room for what is needed now: first
+// what is needed last.
+TEST(Gatherer, EvictsWhatIsUsedLastWhenTheLimitIsReached) {
+  run_ranks(2, [](comm::Group& group) {
+    ThreeUnits model(group);
+    const std::int64_t unit_bytes = model.plan.units[0].whole_bytes();
+    Gatherer gatherer(model.units, group,
+                      {.max_live_bytes = 2 * unit_bytes, .max_reuse_bytes = 1 << 20});
+    const auto use = [&](int unit) {
+      gatherer.need({&unit, 1});
+      gatherer.done({&unit, 1});
+      EXPECT_LE(gatherer.live_bytes(), 2 * unit_bytes);
+    };
+    const auto pass = [&] {
+      for (const int unit : {0, 1, 2, 1, 0}) use(unit);
+    };
+    pass();  // recorded
+    gatherer.end_pass();
+    use(0);
+    use(1);
+    EXPECT_EQ(model.units[0].state(), UnitState::whole);  // used again in this pass
+    use(2);
+    EXPECT_EQ(model.units[0].state(), UnitState::sharded);  // unit 1 comes first
+    EXPECT_EQ(model.units[1].state(), UnitState::whole);
+  });
+}
+
+}  // namespace
+}  // namespace capstan::shard

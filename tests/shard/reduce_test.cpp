@@ -1,0 +1,92 @@
+#include "capstan/shard/reduce.h"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/run_ranks.h"
+
+namespace capstan::shard {
+namespace {
+
+Plan two_units(int world) {
+  return make_plan({{.name = "a", .sizes = {66}}, {.name = "b", .sizes = {66}}},
+                   {{.name = "a", .params = {0}}, {.name = "b", .params = {1}}},
+                   {.world_size = world, .persistence_threshold_elems = 0});
+}
+
+at::Tensor grad_of(double value) { return at::full({66}, value, at::kFloat); }
+
+void expect_sum(const Reducer& reducer, int unit, double value) {
+  EXPECT_TRUE(reducer.sum(unit).eq(value).all().item<bool>()) << "unit " << unit;
+}
+
+TEST(Reducer, SumsOverRanksWhateverTheSchedule) {
+  for (const ReduceSchedule schedule : {ReduceSchedule::at_step, ReduceSchedule::per_backward}) {
+    for (const int world : {1, 2, 3}) {
+      run_ranks(world, [&](comm::Group& group) {
+        const Plan plan = two_units(world);
+        store::Ledger ledger;
+        store::Pool pool(c10::kCPU, ledger);
+        Reducer reducer(plan, group, pool, {.schedule = schedule});
+        EXPECT_FALSE(reducer.began());
+        for (int backward = 0; backward < 2; ++backward) {
+          reducer.begin_backward(/*sync=*/true);
+          reducer.arrived(1, grad_of(1 + group.rank()));
+          reducer.arrived(0, grad_of(10));
+          reducer.end_backward();
+        }
+        reducer.finish();
+        EXPECT_TRUE(reducer.began());
+        expect_sum(reducer, 0, 20 * world);
+        expect_sum(reducer, 1, world * (world + 1));
+        reducer.clear();
+        EXPECT_FALSE(reducer.began());
+        EXPECT_EQ(ledger.now().total(), 0);
+      });
+    }
+  }
+}
+
+// Unit b is reduced as soon as it has come; on rank 0 it comes once more, from another graph of the
+// same backward. All ranks must then reduce it again, or they issue different collectives.
+TEST(Reducer, ReducesAgainOnAllRanksWhatComesLateOnOne) {
+  run_ranks(3, [](comm::Group& group) {
+    const Plan plan = two_units(3);
+    store::Ledger ledger;
+    store::Pool pool(c10::kCPU, ledger);
+    Reducer reducer(plan, group, pool, {.schedule = ReduceSchedule::per_backward});
+    reducer.begin_backward(/*sync=*/true);
+    reducer.arrived(1, grad_of(1));
+    reducer.saw_several_graphs();
+    if (group.rank() == 0) reducer.arrived(1, grad_of(4));
+    reducer.arrived(0, grad_of(10));
+    reducer.end_backward();
+    reducer.finish();
+    expect_sum(reducer, 0, 30);
+    expect_sum(reducer, 1, 7);
+  });
+}
+
+TEST(Reducer, KeepsGradientsLocalUntilASyncFollows) {
+  run_ranks(2, [](comm::Group& group) {
+    const Plan plan = two_units(2);
+    store::Ledger ledger;
+    store::Pool pool(c10::kCPU, ledger);
+    Reducer reducer(plan, group, pool, {.schedule = ReduceSchedule::per_backward});
+    for (const bool sync : {false, false, true}) {
+      reducer.begin_backward(sync);
+      reducer.arrived(1, grad_of(1));
+      reducer.arrived(0, grad_of(2));
+      reducer.end_backward();
+      const std::int64_t reductions = group.counters()[comm::OpKind::reduce_scatter].calls;
+      EXPECT_EQ(reductions > 0, sync);
+    }
+    reducer.finish();
+    expect_sum(reducer, 0, 12);
+    expect_sum(reducer, 1, 6);
+    EXPECT_EQ(group.counters()[comm::OpKind::reduce_scatter].calls, 2);
+  });
+}
+
+}  // namespace
+}  // namespace capstan::shard
