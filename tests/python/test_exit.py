@@ -21,7 +21,7 @@ class Late(torch.Tensor):
             time.sleep(1)  # until after the interpreter has begun to end
 
 
-if sys.argv[1] == "theirs":
+if sys.argv[1] != "ours":
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 model = torch.nn.Linear(8, 1)
 engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config={
@@ -41,7 +41,7 @@ if sys.argv[1] == "theirs":
 
 
 @pytest.mark.parametrize("engine", ["open", "closed"])
-@pytest.mark.parametrize("group", ["ours", "theirs"])
+@pytest.mark.parametrize("group", ["ours", "theirs", "left"])  # "left": made by the program, and not ended by it
 def test_a_program_with_an_engine_ends_cleanly(group, engine):
     done = subprocess.run([sys.executable, "-c", PROGRAM, group, engine], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=120)
