@@ -4,6 +4,9 @@
 
 #include <unistd.h>
 
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
 #include "capstan/io/failure.h"
 
 namespace capstan::checkpoint {
@@ -22,6 +25,14 @@ void read_bytes(const io::File& file, std::int64_t offset, std::span<std::byte> 
 }
 
 std::string read_text(const io::File& file, std::int64_t offset, std::int64_t bytes) {
+  // Before memory is taken: places in files from elsewhere may be anything.
+  const std::int64_t size = file.size_bytes();
+  if (offset < 0 || bytes < 0 || offset > size || bytes > size - offset) {
+    throw IoError({.what = fmt::format("{} bytes should stand at byte {}, but the file has only {}",
+                                       bytes, offset, size),
+                   .where = file.path().string(),
+                   .fix = "the file is cut short or damaged: restore it, or use another"});
+  }
   std::string text(static_cast<std::size_t>(bytes), '\0');
   read_bytes(file, offset, std::as_writable_bytes(std::span(text)));
   return text;

@@ -8,6 +8,7 @@
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
 #include "capstan/checkpoint/file_bytes.h"
+#include "capstan/checkpoint/file_name.h"
 #include "capstan/checkpoint/index.h"
 
 namespace capstan::checkpoint {
@@ -38,9 +39,7 @@ Found look_at(const std::filesystem::path& folder) {
 }  // namespace
 
 void check_tag(const std::string& tag) {
-  const bool usable = !tag.empty() && tag.front() != '.' && tag.find('/') == std::string::npos &&
-                      tag != kLatestFile;
-  if (usable) return;
+  if (is_plain_name(tag) && tag != kLatestFile) return;
   throw ConfigError({.what = fmt::format("'{}' cannot be a checkpoint's tag", tag),
                      .where = "tag",
                      .fix = "use a name for a folder, such as global_step100"});

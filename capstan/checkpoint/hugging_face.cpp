@@ -6,8 +6,11 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/file_bytes.h"
+#include "capstan/checkpoint/file_name.h"
 #include "capstan/checkpoint/file_plan.h"
 #include "capstan/checkpoint/safetensors.h"
 #include "capstan/json/reader.h"
@@ -26,7 +29,15 @@ std::set<std::string> weight_files(const std::filesystem::path& folder) {
   const json::Value* const map = document.root.find("weight_map");
   if (map != nullptr && map->object() != nullptr) {
     for (const json::Member& member : *map->object()) {
-      if (member.value.text() != nullptr) files.insert(*member.value.text());
+      if (member.value.text() == nullptr) continue;
+      if (!is_plain_name(*member.value.text())) {
+        throw ConfigError(
+            {.what = fmt::format("'{}' is a path, not the name of a file in the folder",
+                                 *member.value.text()),
+             .where = list.string() + ": weight_map",
+             .fix = "write the folder again with save_pretrained()"});
+      }
+      files.insert(*member.value.text());
     }
   }
   if (!files.empty()) return files;
@@ -52,10 +63,16 @@ Reader open_hugging_face(const std::filesystem::path& folder) {
   const auto files = std::make_shared<std::map<std::string, io::File>>();
   Index index{.tag = folder.filename().string()};
   Column weights{kModelColumn, {}};
+  std::set<std::string> names;
   for (const std::string& name : weight_files(folder)) {
     const io::File& file = files->emplace(name, io::File::open(folder / name, {})).first->second;
     for (StoredTensor& tensor : read_safetensors(file).tensors) {
       if (is_mask(tensor.spec.name)) continue;
+      if (!names.insert(tensor.spec.name).second) {
+        throw ConfigError({.what = fmt::format("two files hold a tensor '{}'", tensor.spec.name),
+                           .where = folder.string(),
+                           .fix = "write the folder again with save_pretrained()"});
+      }
       weights.tensors.push_back(
           {.spec = std::move(tensor.spec), .file = name, .begin = tensor.begin});
     }

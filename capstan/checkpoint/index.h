@@ -66,6 +66,10 @@ struct Index {
 inline constexpr const char* kIndexFile = "index.json";
 inline constexpr const char* kIndexChecksumFile = "index.checksum";
 
+// What must hold of an index beyond its single values: weights are there, nothing is listed twice,
+// and every tensor lies inside a listed file. `source` is for messages. Throws IoError.
+void check(const Index& index, const std::string& source);
+
 std::string to_json(const Index& index);
 // `source` is for messages. Throws IoError when the text is no index of ours.
 Index index_from_json(const std::string& text, const std::string& source);

@@ -1,10 +1,12 @@
 // The index as JSON text and back.
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/checksum.h"
+#include "capstan/checkpoint/file_name.h"
 #include "capstan/checkpoint/index.h"
 #include "capstan/json/reader.h"
 #include "capstan/json/writer.h"
@@ -18,6 +20,9 @@ using json::Value;
 
 constexpr const char* kFormatName = "capstan checkpoint";
 constexpr std::int64_t kFormatVersion = 1;
+// More bytes, steps or samples than there are; half of the type's range, so that sums fit.
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;
+constexpr std::int64_t kMostRanks = 1 << 24;
 
 template <typename Items, typename Make>
 Value array_of(const Items& items, Make&& make) {
@@ -97,7 +102,7 @@ Value file_json(const FileFact& file) {
 class Fields {
  public:
   Fields(const Value& object, std::string where) : object_(object), where_(std::move(where)) {
-    if (object.object() == nullptr) fail("", "an object");
+    if (object.object() == nullptr) fail("an entry", "an object");
   }
 
   const Value& value(std::string_view key) const {
@@ -113,6 +118,21 @@ class Fields {
     if (value(key).integer() == nullptr) fail(key, "an integer");
     return *value(key).integer();
   }
+  // At least `least`; no more than any run or disk has.
+  std::int64_t count(std::string_view key, std::int64_t most = kMostCounted,
+                     std::int64_t least = 0) const {
+    const std::int64_t found = integer(key);
+    if (found < least || found > most) {
+      fail(key, fmt::format("a number from {} to {}", least, most));
+    }
+    return found;
+  }
+  // Of a file or folder in the checkpoint's own: never a path to elsewhere.
+  std::string name(std::string_view key) const {
+    std::string found = text(key);
+    if (!is_plain_name(found)) fail(key, "the name of a file in this folder");
+    return found;
+  }
   const Array& array(std::string_view key) const {
     if (value(key).array() == nullptr) fail(key, "an array");
     return *value(key).array();
@@ -124,7 +144,7 @@ class Fields {
   std::vector<std::string> texts(std::string_view key) const {
     std::vector<std::string> result;
     for (const Value& each : array(key)) {
-      if (each.text() == nullptr) fail(key, "texts");
+      if (each.text() == nullptr) fail(key, "a list of texts");
       result.push_back(*each.text());
     }
     return result;
@@ -137,7 +157,7 @@ class Fields {
       } else if (each.value.integer() != nullptr) {
         result[each.key] = static_cast<double>(*each.value.integer());
       } else {
-        fail(key, "numbers");
+        fail(key, "an object of numbers");
       }
     }
     return result;
@@ -145,7 +165,7 @@ class Fields {
   std::map<std::string, std::string> text_map(std::string_view key) const {
     std::map<std::string, std::string> result;
     for (const json::Member& each : object(key)) {
-      if (each.value.text() == nullptr) fail(key, "texts");
+      if (each.value.text() == nullptr) fail(key, "an object of texts");
       result[each.key] = *each.value.text();
     }
     return result;
@@ -156,7 +176,7 @@ class Fields {
   const std::string& where() const { return where_; }
 
   [[noreturn]] void fail(std::string_view key, std::string_view wanted) const {
-    throw IoError({.what = fmt::format("the index has no '{}' that is {}", key, wanted),
+    throw IoError({.what = fmt::format("'{}' of the index is missing or is not {}", key, wanted),
                    .where = where_,
                    .fix = "the index is damaged or of another version of this program"});
   }
@@ -170,14 +190,20 @@ std::string json_text(const Value& value) { return json::write(value, {.indent =
 
 TrainingState read_state(const Fields& in) {
   TrainingState state;
-  state.stage = static_cast<int>(in.integer("stage"));
-  state.world_size = static_cast<int>(in.integer("world_size"));
+  state.stage = static_cast<int>(in.count("stage", 3));
+  state.world_size = static_cast<int>(in.count("world_size", kMostRanks, 1));
   state.precision = in.text_map("precision");
   for (const json::Member& each : in.object("progress")) {
-    if (each.value.integer() == nullptr) in.fail("progress", "integers");
-    state.progress[each.key] = *each.value.integer();
+    state.progress[each.key] = in.inside("progress").count(each.key);
   }
   state.loss_scale = in.numbers("loss_scale");
+  for (const auto& [name, value] : state.loss_scale) {
+    const bool scale = name == "scale";
+    if (!std::isfinite(value) || (scale && value <= 0) ||
+        (!scale && std::abs(value) > static_cast<double>(kMostCounted))) {
+      in.fail("loss_scale", "a state of the loss scale");
+    }
+  }
   const Fields optimizer = in.inside("optimizer");
   state.optimizer = optimizer.text("kind");
   state.optimizer_states = optimizer.texts("states");
@@ -189,6 +215,8 @@ TrainingState read_state(const Fields& in) {
     }
   }
   state.lr_scheduler = json_text(in.value("lr_scheduler"));
+  // The rest of it is its saver's own.
+  if (in.value("data").find("position") != nullptr) in.inside("data").count("position");
   state.data = json_text(in.value("data"));
   state.client_state = json_text(in.value("client_state"));
   state.aliases = in.text_map("aliases");
@@ -200,13 +228,16 @@ TrainingState read_state(const Fields& in) {
 std::vector<Block> read_blocks(const Fields& in, std::int64_t tensor_bytes) {
   std::vector<Block> blocks;
   const Array& flat = in.array("blocks");
+  if (flat.size() % 2 != 0) in.fail("blocks", "a list of ends and checksums");
   std::int64_t last = 0;
   for (std::size_t i = 0; i + 1 < flat.size(); i += 2) {
     const auto sum =
         flat[i + 1].text() == nullptr ? std::nullopt : read_checksum(*flat[i + 1].text());
     if (flat[i].integer() == nullptr || *flat[i].integer() <= last || !sum) {
-      in.fail("blocks", "ends and checksums");
+      in.fail("blocks", "a list of ends and checksums");
     }
+    if (*flat[i].integer() - last > kBlockBytes)
+      in.fail("blocks", "a list of blocks of at most 16 MiB");
     last = *flat[i].integer();
     blocks.push_back({last, *sum});
   }
@@ -222,11 +253,12 @@ IndexTensor read_tensor(const Value& value, const std::string& where) {
   if (!element) in.fail("dtype", "a type of this format");
   tensor.spec.element = *element;
   for (const Value& dim : in.array("shape")) {
-    if (dim.integer() == nullptr || *dim.integer() < 0) in.fail("shape", "counts");
+    if (dim.integer() == nullptr || *dim.integer() < 0) in.fail("shape", "a list of counts");
     tensor.spec.shape.push_back(*dim.integer());
   }
-  tensor.file = in.text("file");
-  tensor.begin = in.integer("begin");
+  if (!is_countable(tensor.spec)) in.fail("shape", "one that fits on any disk");
+  tensor.file = in.name("file");
+  tensor.begin = in.count("begin");
   tensor.blocks = read_blocks(in, tensor.spec.bytes());
   return tensor;
 }
@@ -265,24 +297,25 @@ Index index_from_json(const std::string& text, const std::string& source) {
   if (in.text("format") != kFormatName || in.integer("version") != kFormatVersion) {
     in.fail("format", fmt::format("'{}', version {}", kFormatName, kFormatVersion));
   }
-  Index index{.tag = in.text("tag"), .sequence = in.integer("sequence")};
+  Index index{.tag = in.name("tag"), .sequence = in.count("sequence")};
   index.latest = in.value("latest").boolean() != nullptr && *in.value("latest").boolean();
   index.saved_at = in.text("saved_at");
   index.state = read_state(in.inside("state"));
   for (const Value& value : in.array("files")) {
     const Fields file(value, source + ": files");
-    FileFact fact{.name = file.text("name"), .bytes = file.integer("bytes")};
+    FileFact fact{.name = file.name("name"), .bytes = file.count("bytes")};
     if (value.find("checksum") != nullptr) fact.sum = read_checksum(file.text("checksum"));
     index.files.push_back(std::move(fact));
   }
   for (const Value& value : in.array("columns")) {
     const Fields fields(value, source + ": columns");
-    Column column{.name = fields.text("name"), .tensors = {}};
+    Column column{.name = fields.name("name"), .tensors = {}};
     for (const Value& each : fields.array("tensors")) {
       column.tensors.push_back(read_tensor(each, source + ": column " + column.name));
     }
     index.columns.push_back(std::move(column));
   }
+  check(index, source);
   return index;
 }
 

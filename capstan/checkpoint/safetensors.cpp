@@ -61,11 +61,18 @@ StoredTensor read_entry(const io::File& file, const json::Member& member, std::i
   for (const json::Value& dim : *shape->array()) {
     tensor.spec.shape.push_back(require_count(file, &dim));
   }
+  if (!is_countable(tensor.spec)) {
+    refuse(file, fmt::format("tensor '{}' is {}, more than any file holds", member.key,
+                             to_text(tensor.spec)));
+  }
   const std::int64_t begin = require_count(file, &offsets->array()->front());
   const std::int64_t end = require_count(file, &offsets->array()->back());
   if (end - begin != tensor.spec.bytes()) {
     refuse(file, fmt::format("tensor '{}' is {} but has {} bytes", member.key, to_text(tensor.spec),
                              end - begin));
+  }
+  if (end > file.size_bytes()) {
+    refuse(file, fmt::format("tensor '{}' ends behind the end of the file", member.key));
   }
   tensor.begin = data_begin + begin;
   return tensor;

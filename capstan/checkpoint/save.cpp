@@ -18,6 +18,7 @@
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/checksum.h"
 #include "capstan/checkpoint/file_bytes.h"
+#include "capstan/checkpoint/file_name.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/index.h"
 #include "capstan/checkpoint/part.h"
@@ -55,6 +56,14 @@ void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw io::io_failure({.verb = "make folder", .file = folder}, error.value());
+}
+
+// Columns and files may be named by a checkpoint from elsewhere that is copied.
+void check_file_name(const std::string& name) {
+  if (is_plain_name(name) && name != kIndexFile && name != kIndexChecksumFile) return;
+  throw ConfigError({.what = fmt::format("'{}' cannot be the name of a file in a checkpoint", name),
+                     .where = "checkpoint",
+                     .fix = "use a plain name that is not one of the checkpoint's own files"});
 }
 
 void make_file(const std::filesystem::path& partial, const PlannedFile& planned, Disk& disk) {
@@ -207,6 +216,8 @@ bool save_has_begun(const std::filesystem::path& partial) {
 
 std::filesystem::path begin_save(const SaveRequest& request, const FilePlan& plan, Disk& disk) {
   check_tag(request.tag);
+  for (const PlannedFile& file : plan.files) check_file_name(file.name);
+  for (const ExtraFile& file : request.extra_files) check_file_name(file.name);
   make_folder(request.folder);
   remove_dead_saves(request.folder);
   const std::filesystem::path partial = partial_path(request);

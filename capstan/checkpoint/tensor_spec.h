@@ -1,6 +1,7 @@
 // What is known of a stored tensor apart from its bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <numeric>
@@ -22,6 +23,17 @@ struct TensorSpec {
   std::int64_t bytes() const { return elems() * size_bytes(element); }
   bool operator==(const TensorSpec&) const = default;
 };
+
+// Whether elems() and bytes() can be counted: a file from elsewhere may say anything of a tensor.
+inline bool is_countable(const TensorSpec& spec) {
+  std::int64_t bytes = size_bytes(spec.element);
+  for (const std::int64_t dim : spec.shape) {
+    if (dim < 0 || __builtin_mul_overflow(bytes, std::max(dim, std::int64_t{1}), &bytes)) {
+      return false;
+    }
+  }
+  return true;
+}
 
 // "F32 [3, 4]", for messages.
 std::string to_text(const TensorSpec& spec);

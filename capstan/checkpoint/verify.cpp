@@ -1,8 +1,10 @@
 #include "capstan/checkpoint/verify.h"
 
+#include <map>
 #include <set>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -33,24 +35,54 @@ void verify_extra_file(const Reader& reader, const FileFact& file, Verified& res
   }
 }
 
-// The header of a tensor file says the same as the index.
+// The tensors of a file as its header has them.
+std::map<std::string, StoredTensor> stored_in(const Reader& reader, const FileFact& file) {
+  std::map<std::string, StoredTensor> stored;
+  const io::File opened = io::File::open(reader.folder() / file.name, {});
+  for (StoredTensor& tensor : read_safetensors(opened).tensors) {
+    const std::string name = tensor.spec.name;
+    stored.emplace(name, std::move(tensor));
+  }
+  return stored;
+}
+
+// The header of a tensor file and the index say the same.
 void verify_header(const Reader& reader, const FileFact& file) {
+  std::map<std::string, StoredTensor> stored = stored_in(reader, file);
+  const auto refuse = [&](const std::string& what) {
+    throw IoError({.what = what, .where = file.name, .fix = "load another checkpoint"});
+  };
+  for (const Column& column : reader.index().columns) {
+    for (const IndexTensor& tensor : column.tensors) {
+      if (tensor.file != file.name) continue;
+      const auto found = stored.find(tensor.spec.name);
+      if (found == stored.end() || found->second != StoredTensor{tensor.spec, tensor.begin}) {
+        refuse(fmt::format("'{}' stands elsewhere or has another shape than the index says",
+                           tensor.spec.name));
+      }
+      stored.erase(found);
+    }
+  }
+  if (!stored.empty()) {
+    refuse(fmt::format("'{}' is in the file but not in the index", stored.begin()->first));
+  }
+}
+
+void verify_file(const Reader& reader, const FileFact& file, Verified& result) {
   std::error_code missing;
-  if (!std::filesystem::exists(reader.folder() / file.name, missing)) {
+  const auto bytes = std::filesystem::file_size(reader.folder() / file.name, missing);
+  if (missing) {
     throw IoError({.what = file.name + " is missing", .where = reader.folder().string()});
   }
-  const io::File opened = io::File::open(reader.folder() / file.name, {});
-  for (const StoredTensor& stored : read_safetensors(opened).tensors) {
-    for (const Column& column : reader.index().columns) {
-      const IndexTensor* const tensor = reader.find(column.name, stored.spec.name);
-      if (tensor == nullptr || tensor->file != file.name) continue;
-      if (tensor->spec == stored.spec && tensor->begin == stored.begin) continue;
-      throw IoError({.what = fmt::format("'{}' stands elsewhere or has another shape than the "
-                                         "index says",
-                                         stored.spec.name),
-                     .where = file.name,
-                     .fix = "load another checkpoint"});
-    }
+  if (static_cast<std::int64_t>(bytes) != file.bytes) {
+    throw IoError(
+        {.what = fmt::format("{} has {} bytes instead of {}", file.name, bytes, file.bytes),
+         .where = reader.folder().string()});
+  }
+  if (file.sum) {
+    verify_extra_file(reader, file, result);
+  } else {
+    verify_header(reader, file);
   }
 }
 
@@ -62,13 +94,7 @@ Verified verify(const std::filesystem::path& checkpoint) {
     Reader reader(checkpoint);
     std::set<std::string> unreadable;  // told once, not for each tensor in them
     for (const FileFact& file : reader.index().files) {
-      const bool good = note_problem(result, [&] {
-        if (file.sum) {
-          verify_extra_file(reader, file, result);
-        } else {
-          verify_header(reader, file);
-        }
-      });
+      const bool good = note_problem(result, [&] { verify_file(reader, file, result); });
       if (!good) unreadable.insert(file.name);
     }
     for (const Column& column : reader.index().columns) {

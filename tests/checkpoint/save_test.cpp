@@ -149,16 +149,5 @@ TEST(Save, TagsMustBeNamesOfFolders) {
   }
 }
 
-TEST(Index, IsTheSameAfterWritingAndReading) {
-  const test::TempFolder folder;
-  Index index = read_index(save({.folder = folder.path()}).folder);
-  index.state.loss_scale = {{"scale", 65536.0}, {"tolerance", 2}};
-  index.state.client_state = R"({"epoch": 3, "name": "x\"y", "list": [1, 2.5, null]})";
-  index.state.aliases = {{"head", "embedding"}};
-  index.state.frozen = {"b"};
-  const Index read = index_from_json(to_json(index), "test");
-  EXPECT_EQ(read, index);
-}
-
 }  // namespace
 }  // namespace capstan::checkpoint

@@ -370,6 +370,7 @@ void export_deepspeed(Reader& reader, const std::filesystem::path& folder,
                        .where = "--stage",
                        .fix = "use 0, 1, 2 or 3"});
   }
+  check_tag(reader.index().tag);
   const std::filesystem::path target = folder / reader.index().tag;
   std::error_code error;
   if (std::filesystem::exists(target, error)) {

@@ -15,6 +15,7 @@
 #include "capstan/checkpoint/deepspeed/files.h"
 #include "capstan/checkpoint/deepspeed/trained.h"
 #include "capstan/checkpoint/file_bytes.h"
+#include "capstan/checkpoint/file_name.h"
 #include "capstan/checkpoint/file_plan.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/hugging_face.h"
@@ -352,7 +353,7 @@ std::optional<std::filesystem::path> find_deepspeed(const std::filesystem::path&
                                                     const std::string& tag) {
   if (tag.empty() && is_deepspeed(folder)) return folder;
   const std::string chosen = tag.empty() ? latest_tag(folder).value_or("") : tag;
-  if (chosen.empty() || !is_deepspeed(folder / chosen)) return std::nullopt;
+  if (!is_plain_name(chosen) || !is_deepspeed(folder / chosen)) return std::nullopt;
   return folder / chosen;
 }
 

@@ -1,0 +1,72 @@
+#include <map>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
+#include "capstan/checkpoint/file_plan.h"
+#include "capstan/checkpoint/index.h"
+
+namespace capstan::checkpoint {
+namespace {
+
+[[noreturn]] void refuse_index(std::string what, const std::string& source) {
+  throw IoError({.what = std::move(what),
+                 .where = source,
+                 .fix = "the index is damaged or made by hand: load another checkpoint"});
+}
+
+using FilesByName = std::map<std::string_view, const FileFact*>;
+
+FilesByName files_by_name(const Index& index, const std::string& source) {
+  FilesByName files;
+  for (const FileFact& file : index.files) {
+    if (!files.emplace(file.name, &file).second) {
+      refuse_index(fmt::format("file '{}' is listed twice in the index", file.name), source);
+    }
+  }
+  return files;
+}
+
+void check_place(const IndexTensor& tensor, const FilesByName& files, const std::string& source) {
+  const auto found = files.find(tensor.file);
+  if (found == files.end() || found->second->sum) {
+    refuse_index(fmt::format("tensor '{}' lies in '{}', which is not listed as a file of tensors",
+                             tensor.spec.name, tensor.file),
+                 source);
+  }
+  const std::int64_t room = found->second->bytes - tensor.begin;
+  if (room < tensor.spec.bytes()) {
+    refuse_index(
+        fmt::format("tensor '{}' ends behind the end of {}", tensor.spec.name, tensor.file),
+        source);
+  }
+}
+
+}  // namespace
+
+void check(const Index& index, const std::string& source) {
+  const FilesByName files = files_by_name(index, source);
+  std::set<std::string_view> columns;
+  for (const Column& column : index.columns) {
+    if (!columns.insert(column.name).second) {
+      refuse_index(fmt::format("column '{}' is listed twice in the index", column.name), source);
+    }
+    std::set<std::string_view> tensors;
+    for (const IndexTensor& tensor : column.tensors) {
+      if (!tensors.insert(tensor.spec.name).second) {
+        refuse_index(fmt::format("tensor '{}' is listed twice in column '{}' of the index",
+                                 tensor.spec.name, column.name),
+                     source);
+      }
+      check_place(tensor, files, source);
+    }
+  }
+  const Column* const weights = index.find(kModelColumn);
+  if (weights == nullptr || weights->tensors.empty()) {
+    refuse_index("the index lists no weights", source);
+  }
+}
+
+}  // namespace capstan::checkpoint
