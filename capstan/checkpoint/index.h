@@ -18,6 +18,9 @@ namespace capstan::checkpoint {
 // few (a thousand per 16 GB), small enough for a buffer of several.
 inline constexpr std::int64_t kBlockBytes = std::int64_t{16} << 20;
 
+// More bytes, steps or samples than there are; half of the type's range, so that sums fit.
+inline constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;
+
 struct Block {
   std::int64_t end = 0;  // of its bytes in the tensor; it begins where the one before it ends
   std::uint64_t sum = 0;

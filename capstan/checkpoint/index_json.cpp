@@ -20,8 +20,6 @@ using json::Value;
 
 constexpr const char* kFormatName = "capstan checkpoint";
 constexpr std::int64_t kFormatVersion = 1;
-// More bytes, steps or samples than there are; half of the type's range, so that sums fit.
-constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;
 constexpr std::int64_t kMostRanks = 1 << 24;
 
 template <typename Items, typename Make>
@@ -195,6 +193,12 @@ TrainingState read_state(const Fields& in) {
   state.precision = in.text_map("precision");
   for (const json::Member& each : in.object("progress")) {
     state.progress[each.key] = in.inside("progress").count(each.key);
+  }
+  const auto skipped = state.progress.find("skipped");
+  const auto steps = state.progress.find("steps");
+  if (skipped != state.progress.end() &&
+      (steps == state.progress.end() || skipped->second > steps->second)) {
+    in.fail("progress", "one of a run: more steps were skipped than taken");
   }
   state.loss_scale = in.numbers("loss_scale");
   for (const auto& [name, value] : state.loss_scale) {

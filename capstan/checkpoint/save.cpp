@@ -7,9 +7,6 @@
 #include <ctime>
 #include <system_error>
 
-#include <fcntl.h>
-#include <linux/fs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <fmt/chrono.h>
@@ -28,6 +25,7 @@ namespace capstan::checkpoint {
 namespace {
 
 constexpr const char* kPartialMark = ".partial-";
+constexpr const char* kReplaced = ".replaced";
 constexpr const char* kBegunFile = "begun";  // made last, when every other file is there
 
 // Of this process, so that engines beside us in it are left alone.
@@ -37,17 +35,41 @@ std::string own_partial_suffix() {
   return fmt::format("{}{}-{}", kPartialMark, host.data(), ::getpid());
 }
 
+// Out of sight first: what is half removed must not look like a checkpoint.
+void remove_replaced(const std::filesystem::path& replaced) {
+  const std::filesystem::path hidden =
+      replaced.parent_path() / ("." + replaced.filename().string());
+  std::error_code ignored;
+  std::filesystem::remove_all(hidden, ignored);
+  std::filesystem::rename(replaced, hidden, ignored);
+  std::filesystem::remove_all(hidden, ignored);
+}
+
+// Whether `folder` is a checkpoint that a newer one of its tag has replaced.
+bool is_replaced(const std::filesystem::path& folder) {
+  const std::string name = folder.filename().string();
+  if (!name.ends_with(kReplaced) || !look_at(folder).problem.empty()) return false;
+  const std::string tag = name.substr(0, name.size() - std::string_view(kReplaced).size());
+  return look_at(folder.parent_path() / tag).problem.empty();
+}
+
 void remove_dead_saves(const std::filesystem::path& folder) {
   const std::string own = own_partial_suffix();
   std::error_code error;
+  std::vector<std::filesystem::path> entries;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error)) {
-    const std::string name = at->path().filename().string();
+    entries.push_back(at->path());
+  }
+  for (const std::filesystem::path& entry : entries) {
+    const std::string name = entry.filename().string();
     const bool partial = name.find(kPartialMark) != std::string::npos && !name.ends_with(own);
-    const bool removed = name.ends_with(".removed") || name.ends_with(".replaced");
+    const bool removed = name.ends_with(".removed") || name.ends_with(kReplaced);
     std::error_code ignored;
     if (name.starts_with('.') && (partial || removed)) {
-      std::filesystem::remove_all(at->path(), ignored);
+      std::filesystem::remove_all(entry, ignored);
+    } else if (is_replaced(entry)) {
+      remove_replaced(entry);
     }
   }
 }
@@ -116,12 +138,6 @@ IndexTensor index_tensor(const PlannedFile& file, const StoredTensor& stored,
   return tensor;
 }
 
-std::int64_t next_sequence(const std::filesystem::path& folder) {
-  std::int64_t newest = 0;
-  for (const Found& found : list_checkpoints(folder)) newest = std::max(newest, found.sequence);
-  return newest + 1;
-}
-
 Index make_index(const std::filesystem::path& partial, const SaveRequest& request,
                  const FilePlan& plan, int ranks) {
   const auto blocks = gather_blocks(partial, plan, ranks);
@@ -152,30 +168,32 @@ void write_extra_files(const std::filesystem::path& partial, const std::vector<E
   }
 }
 
-// Gives the finished folder its name. A checkpoint of that name is exchanged for it in one step
-// where the file system can, so that at no moment neither is there.
-void give_name(const std::filesystem::path& partial, const std::filesystem::path& name,
-               Disk& disk) {
+// Gives the finished folder its name. A complete checkpoint of that name goes: exchanged in one
+// step where the file system can, elsewhere under a name that a load still takes while neither has
+// the tag. Anything else of that name, a damaged checkpoint or another program's files, is set
+// aside.
+void give_name(const std::filesystem::path& partial, const SaveRequest& request, Disk& disk) {
+  const std::filesystem::path name = request.folder / request.tag;
+  const std::filesystem::path before = request.folder / (request.tag + kReplaced);
   std::error_code error;
-  if (!std::filesystem::exists(name, error)) {
-    if (disk.calls.rename(partial, name) != 0) {
-      throw io::io_failure({.verb = "rename to", .file = name}, errno);
-    }
+  const bool taken = std::filesystem::exists(std::filesystem::symlink_status(name, error));
+  const bool complete = taken && look_at(name).problem.empty();
+  if (taken && !complete) set_aside(request.folder, request.tag, disk);
+  if (complete && disk.calls.exchange(partial, name) == 0) {
+    io::sync_folder(request.folder, disk.calls);
+    abandon_save(partial);  // the name now stands for what was there before
     return;
   }
-  const bool exchanged = ::syscall(SYS_renameat2, AT_FDCWD, partial.c_str(), AT_FDCWD, name.c_str(),
-                                   RENAME_EXCHANGE) == 0;
-  if (!exchanged) {
-    const std::filesystem::path aside =
-        name.parent_path() / fmt::format(".{}.replaced", name.filename().string());
-    std::filesystem::remove_all(aside, error);
-    if (disk.calls.rename(name, aside) != 0 || disk.calls.rename(partial, name) != 0) {
-      throw io::io_failure({.verb = "rename to", .file = name}, errno);
-    }
-    std::filesystem::remove_all(aside, error);
+  if (complete && disk.calls.rename(name, before) != 0) {
+    throw io::io_failure({.verb = "rename to", .file = before}, errno);
   }
-  io::sync_folder(name.parent_path(), disk.calls);
-  abandon_save(partial);  // the name now stands for what was there before
+  if (disk.calls.rename(partial, name) != 0) {
+    const int reason = errno;
+    if (complete) disk.calls.rename(before, name);
+    throw io::io_failure({.verb = "rename to", .file = name}, reason);
+  }
+  io::sync_folder(request.folder, disk.calls);
+  if (complete) remove_replaced(before);
 }
 
 Committed commit(const std::filesystem::path& partial, const SaveRequest& request,
@@ -196,11 +214,10 @@ Committed commit(const std::filesystem::path& partial, const SaveRequest& reques
     std::filesystem::remove(part_path(partial, rank), ignored);
   }
   io::sync_folder(partial, disk.calls);
-  const std::filesystem::path name = request.folder / request.tag;
-  give_name(partial, name, disk);
-  io::sync_folder(request.folder, disk.calls);
+  give_name(partial, request, disk);
   if (request.latest) write_latest(request.folder, request.tag, disk);
-  return {name, index.sequence, plan.bytes(), prune(request.folder, request.keep_last, disk)};
+  return {request.folder / request.tag, index.sequence, plan.bytes(),
+          prune(request.folder, request.keep_last, disk)};
 }
 
 }  // namespace
@@ -220,6 +237,15 @@ std::filesystem::path begin_save(const SaveRequest& request, const FilePlan& pla
   for (const ExtraFile& file : request.extra_files) check_file_name(file.name);
   make_folder(request.folder);
   remove_dead_saves(request.folder);
+  for (const Found& damaged : request.damaged) {
+    std::error_code gone;
+    const bool here =
+        std::filesystem::equivalent(damaged.folder.parent_path(), request.folder, gone);
+    // A tag that was saved anew since then is another checkpoint.
+    if (here && look_at(damaged.folder).sequence == damaged.sequence) {
+      set_aside(request.folder, damaged.tag, disk);
+    }
+  }
   const std::filesystem::path partial = partial_path(request);
   try {
     std::error_code ignored;

@@ -12,6 +12,7 @@
 
 #include "capstan/checkpoint/disk.h"
 #include "capstan/checkpoint/file_plan.h"
+#include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/training_state.h"
 
 namespace capstan::checkpoint {
@@ -29,6 +30,8 @@ struct SaveRequest {
   int keep_last = 0;   // after the commit only so many stay; 0: all
   TrainingState state;
   std::vector<ExtraFile> extra_files;
+  // What turned out damaged when it was loaded: those of this folder are set aside first.
+  std::vector<Found> damaged;
 };
 
 // The unfinished folder that begin_save() of this process makes.

@@ -106,7 +106,7 @@ void print_checkpoint(const fs::path& folder, bool tensors) {
 
 int inspect(const CheckpointArguments& arguments) {
   for (const fs::path& folder : chosen(arguments)) {
-    const std::string problem = checkpoint::incomplete_because(folder);
+    const std::string problem = checkpoint::look_at(folder).problem;
     if (problem.empty()) {
       print_checkpoint(folder, arguments.tensors);
     } else {
@@ -168,7 +168,7 @@ int convert(const CheckpointArguments& arguments) {
 int export_one(const CheckpointArguments& arguments) {
   std::vector<fs::path> candidates = chosen(arguments);
   const auto whole = std::find_if(candidates.begin(), candidates.end(), [](const fs::path& each) {
-    return checkpoint::incomplete_because(each).empty();
+    return checkpoint::look_at(each).problem.empty();
   });
   // The newest complete one; where none is, the reader tells why.
   checkpoint::Reader reader(whole == candidates.end() ? candidates.front() : *whole);

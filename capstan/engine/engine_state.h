@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "capstan/checkpoint/background_save.h"
+#include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/folder_lock.h"
 #include "capstan/checkpoint/memory_ahead.h"
 #include "capstan/comm/world.h"
@@ -123,8 +124,15 @@ class EngineState {
   void end_save() noexcept;
 
   struct LoadPlan;
-  std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& folder,
-                                                       const std::string& wanted);
+  struct ChosenCheckpoint {
+    std::filesystem::path folder;             // empty: there is none
+    std::optional<checkpoint::Found> newest;  // where it was chosen among several
+  };
+  std::filesystem::path named_checkpoint(const std::filesystem::path& folder,
+                                         const std::string& tag, bool only_weights);
+  ChosenCheckpoint find_checkpoint(const std::filesystem::path& folder, const LoadOptions& how,
+                                   std::vector<checkpoint::Found>& passed_over);
+  Loaded load_from(const std::filesystem::path& chosen, const LoadOptions& how);
   LoadPlan load_plan(const checkpoint::Reader& reader, const LoadOptions& how,
                      const StoredNames& names);
   void plan_weights(LoadPlan& plan, const checkpoint::Reader& reader, const StoredNames& names);
@@ -163,6 +171,7 @@ class EngineState {
   std::int64_t optimizer_start_ = 0;  // applied steps before the optimizer's first
   std::int64_t schedule_start_ = 0;
   std::unique_ptr<shard::PutAside> aside_;               // since something was
+  std::vector<checkpoint::Found> damaged_;               // as loads found them; on rank 0
   std::unique_ptr<checkpoint::FolderLock> folder_lock_;  // of the folder last saved to, on rank 0
   // A save in the background, as the log tells of it.
   struct Saving {

@@ -47,6 +47,7 @@ struct EngineState::LoadPlan {
   std::vector<std::pair<const IndexTensor*, at::Tensor>> buffers;
   std::vector<std::string> misfits;     // of the weights, one sentence each
   std::vector<std::string> unloadable;  // of the optimizer
+  bool has_masters = true;              // false: their files are not complete, the weights' are
   bool optimizer = false;
 };
 
@@ -73,9 +74,9 @@ void EngineState::plan_weights(LoadPlan& plan, const Reader& reader, const Store
                     names.spec(p, {}).shape);
     }
     plan.weights.push_back(stored);
-    const IndexTensor* const master =
-        stored == nullptr ? nullptr : find_stored(reader, checkpoint::kMasterColumn, names, p);
-    plan.masters.push_back(master);
+    const bool has_master = stored != nullptr && plan.has_masters;
+    plan.masters.push_back(has_master ? find_stored(reader, checkpoint::kMasterColumn, names, p)
+                                      : nullptr);
   }
   for (const NamedTensor& buffer : extras_.buffers) {
     const std::string name = names.buffer_name(buffer.name);
@@ -127,6 +128,9 @@ void EngineState::plan_optimizer(LoadPlan& plan, const Reader& reader, const Sto
 EngineState::LoadPlan EngineState::load_plan(const Reader& reader, const LoadOptions& how,
                                              const StoredNames& names) {
   LoadPlan plan;
+  if (how.load_module_only) {
+    plan.has_masters = checkpoint::look_at(reader.folder()).problem.empty();
+  }
   plan_weights(plan, reader, names);
   if (how.load_optimizer_states && !how.load_module_only) plan_optimizer(plan, reader, names);
   std::vector<std::string> problems = plan.unloadable;
@@ -226,52 +230,80 @@ void EngineState::restore_rng(Reader& reader) {
   if (!device().is_cpu()) restore("device", device());
 }
 
-std::optional<std::filesystem::path> EngineState::find_checkpoint(
-    const std::filesystem::path& folder, const std::string& wanted) {
-  std::string tag = wanted;
+// One that was asked for by its tag: nothing else would do.
+std::filesystem::path EngineState::named_checkpoint(const std::filesystem::path& folder,
+                                                    const std::string& tag, bool only_weights) {
+  checkpoint::check_tag(tag);
+  if (const auto theirs = checkpoint::find_deepspeed(folder, tag)) return *theirs;
+  const checkpoint::Found found = checkpoint::look_at(folder / tag);
+  if (found.problem.empty()) return found.folder;
+  if (only_weights && found.weights) {
+    log_->say(LogLevel::warning,
+              fmt::format("{} is not complete: {}; its weights are, and are loaded",
+                          found.folder.string(), found.problem));
+    return found.folder;
+  }
+  std::string fix = "leave the tag out to load the newest complete one";
+  if (found.weights) fix += ", or load the weights of this one alone with load_module_only";
+  throw IoError({.what = "this checkpoint is not complete: " + found.problem,
+                 .where = found.folder.string(),
+                 .fix = fix});
+}
+
+// Rank 0 looks for all. `passed_over` are known to be of no use; those found now are told and join
+// them.
+EngineState::ChosenCheckpoint EngineState::find_checkpoint(
+    const std::filesystem::path& folder, const LoadOptions& how,
+    std::vector<checkpoint::Found>& passed_over) {
+  // A folder of weights only is no checkpoint to go on from.
+  if (how.load_module_only && checkpoint::is_hugging_face(folder)) return {folder};
+  std::string tag = how.tag;
   if (tag.empty() && options.checkpoint.load_universal) {
     tag = checkpoint::latest_tag(folder, checkpoint::kLatestUniversalFile).value_or("");
   }
-  if (!tag.empty()) {
-    checkpoint::check_tag(tag);
-    if (const auto theirs = checkpoint::find_deepspeed(folder, tag)) return theirs;
-    const std::string problem = checkpoint::incomplete_because(folder / tag);
-    if (problem.empty()) return folder / tag;
-    throw IoError({.what = "this checkpoint is not complete: " + problem,
-                   .where = (folder / tag).string(),
-                   .fix = "leave the tag out to load the newest complete one"});
+  if (!tag.empty()) return {named_checkpoint(folder, tag, how.load_module_only)};
+  const auto choice = checkpoint::choose_newest(folder, passed_over);
+  if (!choice) return {checkpoint::find_deepspeed(folder, "").value_or("")};
+  for (const checkpoint::Found& each : choice->passed_over) {
+    if (std::find(passed_over.begin(), passed_over.end(), each) != passed_over.end()) continue;
+    log_->say(LogLevel::warning, checkpoint::passed_over_text(each));
+    passed_over.push_back(each);
   }
-  std::optional<checkpoint::Found> chosen;
-  for (const checkpoint::Found& found : checkpoint::list_checkpoints(folder)) {
-    if (!found.problem.empty()) {
-      log_->say(LogLevel::warning, fmt::format("{} is not complete and is passed over: {}",
-                                               found.folder.string(), found.problem));
-    } else if (found.latest) {
-      chosen = found;
-      break;
-    }
-  }
-  if (!chosen) return checkpoint::find_deepspeed(folder, "");
-  log_->say(LogLevel::info,
-            fmt::format("loading {}, the newest complete checkpoint", chosen->folder.string()));
-  return chosen->folder;
+  log_->say(LogLevel::info, fmt::format("loading {}, the newest complete checkpoint",
+                                        choice->taken.folder.string()));
+  return {choice->taken.folder, choice->taken};
 }
 
 std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
                                         const LoadOptions& how) {
   const at::NoGradGuard no_grad;
   finish_saves();
-  std::string chosen;
-  together(*group_, device(), [&] {
-    sharded->settle_updates();
-    if (group_->rank() != 0) return;
-    // A folder of weights only is no checkpoint to go on from.
-    const bool weights = how.load_module_only && checkpoint::is_hugging_face(folder);
-    chosen = weights ? folder.string() : find_checkpoint(folder, how.tag).value_or("").string();
-  });
+  together(*group_, device(), [&] { sharded->settle_updates(); });
   sharded->take_back();
-  chosen = text_from(*group_, device(), chosen, 0);
-  if (chosen.empty()) return std::nullopt;
+  std::vector<checkpoint::Found> passed_over;
+  while (true) {
+    ChosenCheckpoint chosen;
+    together(*group_, device(), [&] {
+      if (group_->rank() == 0) chosen = find_checkpoint(folder, how, passed_over);
+    });
+    const bool newest = on_all(*group_, device(), group_->rank() != 0 || chosen.newest);
+    chosen.folder = text_from(*group_, device(), chosen.folder.string(), 0);
+    if (chosen.folder.empty()) return std::nullopt;
+    try {
+      return load_from(chosen.folder, how);
+    } catch (const IoError& error) {
+      // Bytes that cannot be read are no better than a missing file: the one before it is next.
+      if (!newest) throw;
+      if (group_->rank() != 0) continue;
+      chosen.newest->problem = error.info().what;
+      log_->say(LogLevel::warning, checkpoint::passed_over_text(*chosen.newest));
+      passed_over.push_back(*chosen.newest);
+      damaged_.push_back(*chosen.newest);
+    }
+  }
+}
+
+Loaded EngineState::load_from(const std::filesystem::path& chosen, const LoadOptions& how) {
   std::optional<Reader> reader;
   const StoredNames names(sharded->plan(), extras_);
   LoadPlan plan;

@@ -270,7 +270,8 @@ Saved EngineState::save(const std::filesystem::path& folder, const SaveOptions& 
                                   .latest = how.save_latest,
                                   .keep_last = how.keep_last,
                                   .state = std::move(contents.state),
-                                  .extra_files = how.extra_files};
+                                  .extra_files = how.extra_files,
+                                  .damaged = damaged_};
   together(*group_, device(), [&] {
     checkpoint::check_tag(tag);
     const bool locked = folder_lock_ != nullptr && folder_lock_->folder() == folder;

@@ -5,6 +5,8 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "capstan/io/failure.h"
@@ -49,6 +51,11 @@ int DurableCalls::fsync(int fd) { return ::fsync(fd); }
 
 int DurableCalls::rename(const std::filesystem::path& from, const std::filesystem::path& to) {
   return ::rename(from.c_str(), to.c_str());
+}
+
+int DurableCalls::exchange(const std::filesystem::path& a, const std::filesystem::path& b) {
+  return static_cast<int>(
+      ::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE));
 }
 
 void write_durably(const std::filesystem::path& path, std::span<const std::byte> bytes,

@@ -18,6 +18,8 @@ class DurableCalls {
   virtual ssize_t pwrite(int fd, std::span<const std::byte> bytes, std::int64_t offset);
   virtual int fsync(int fd);
   virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to);
+  // Two names in one step; some file systems (NFS) cannot.
+  virtual int exchange(const std::filesystem::path& a, const std::filesystem::path& b);
 };
 
 // Replaces `path` by `bytes`: writes path + ".partial", fsync, rename, fsync of the folder. On

@@ -24,9 +24,9 @@ std::filesystem::path checkpoint_in(const std::filesystem::path& folder, const s
   }
   if (!tag.empty()) return folder / tag;
   if (std::filesystem::exists(folder / checkpoint::kIndexFile)) return folder;
-  const std::optional<checkpoint::Found> newest = checkpoint::newest_complete(folder);
-  if (newest.has_value()) return newest->folder;
-  throw ConfigError({.what = "there is no complete checkpoint here",
+  const std::optional<checkpoint::Choice> choice = checkpoint::choose_newest(folder);
+  if (choice.has_value()) return choice->taken.folder;
+  throw ConfigError({.what = "there is no checkpoint here",
                      .where = folder.string(),
                      .fix = "give the folder that save_checkpoint() was given"});
 }

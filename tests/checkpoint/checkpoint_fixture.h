@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "capstan/base/error.h"
+#include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/part.h"
 #include "capstan/checkpoint/piece_writer.h"
 #include "capstan/checkpoint/reader.h"
@@ -87,6 +88,13 @@ inline Committed save(const TestSave& how) {
   io::DurableCalls calls;
   Disk disk = system_disk(calls);
   return save(how, disk);
+}
+
+// The one that a load without a tag takes.
+inline std::optional<Found> newest_complete(const std::filesystem::path& folder) {
+  std::optional<Choice> choice = choose_newest(folder);
+  if (!choice) return std::nullopt;
+  return std::move(choice->taken);
 }
 
 // Whether every byte of the checkpoint is that of `version`.

@@ -1,5 +1,8 @@
 #include "capstan/checkpoint/folder.h"
 
+#include <fstream>
+#include <set>
+
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -83,6 +86,103 @@ TEST(Folder, WithoutCheckpointsThereIsNoNewest) {
   EXPECT_EQ(newest_complete(folder.path()), std::nullopt);
   EXPECT_EQ(newest_complete(folder / "nowhere"), std::nullopt);
   EXPECT_EQ(latest_tag(folder.path()), std::nullopt);
+}
+
+TEST(Folder, WithoutACompleteCheckpointBeginningAnewIsAnError) {
+  const test::TempFolder folder;
+  const auto first = save({.folder = folder.path(), .tag = "step1", .version = 1}).folder;
+  std::filesystem::remove(first / "master.safetensors");
+  EXPECT_THAT(error_text([&] { choose_newest(folder.path()); }),
+              testing::AllOf(HasSubstr("step1: master.safetensors is missing"),
+                             HasSubstr("its weights are still there")));
+  std::filesystem::remove(first / "model.safetensors");
+  EXPECT_THAT(error_text([&] { choose_newest(folder.path()); }),
+              HasSubstr("its weights are not complete either"));
+}
+
+// Nobody knows whether it was the newest: it is told whatever else there is, and counts as none.
+TEST(Folder, OneWithoutItsIndexIsToldAndDoesNotSpoilTheOrder) {
+  const test::TempFolder folder;
+  const auto first = save({.folder = folder.path(), .tag = "step1", .version = 1}).folder;
+  save({.folder = folder.path(), .tag = "step2", .version = 2});
+  std::filesystem::remove(first / kIndexFile);
+  const auto choice = choose_newest(folder.path());
+  EXPECT_EQ(choice->taken.tag, "step2");
+  ASSERT_EQ(choice->passed_over.size(), 1U);
+  EXPECT_EQ(choice->passed_over.front().tag, "step1");
+  EXPECT_TRUE(choice->passed_over.front().weights);
+  EXPECT_EQ(save({.folder = folder.path(), .tag = "step3"}).sequence, 3);
+}
+
+std::set<std::string> names_in(const std::filesystem::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.insert(entry.path().filename());
+  }
+  return names;
+}
+
+TEST(Folder, WhatIsNoCompleteCheckpointIsSetAsideInsteadOfSavedOver) {
+  const test::TempFolder folder;
+  std::filesystem::create_directory(folder / "results");
+  std::ofstream(folder / "results" / "mine.txt") << "not a checkpoint";
+  for (int version = 1; version <= 3; ++version) {
+    const auto saved = save({.folder = folder.path(), .tag = "results", .version = version}).folder;
+    EXPECT_TRUE(holds_version(saved, version));
+    if (version < 3) std::filesystem::remove(saved / "master.safetensors");
+  }
+  EXPECT_EQ(names_in(folder.path()),
+            (std::set<std::string>{"latest", "results", "results.set-aside", "results.set-aside-2",
+                                   "results.set-aside-3"}));
+  EXPECT_TRUE(std::filesystem::exists(folder / "results.set-aside" / "mine.txt"));
+  EXPECT_EQ(newest_complete(folder.path())->tag, "results");
+}
+
+// NFS cannot exchange two names.
+struct WithoutExchange : io::DurableCalls {
+  explicit WithoutExchange(int fail_at = -1) : left(fail_at) {}
+  int exchange(const std::filesystem::path&, const std::filesystem::path&) override {
+    errno = EINVAL;
+    return -1;
+  }
+  int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    // Of the folder that is finished: the others are small files.
+    if (std::filesystem::is_directory(from) && left-- == 0) {
+      errno = EIO;
+      return -1;
+    }
+    return io::DurableCalls::rename(from, to);
+  }
+  int left;
+};
+
+TEST(Folder, ATagIsReplacedWhereNamesCannotBeExchanged) {
+  const test::TempFolder folder;
+  save({.folder = folder.path(), .tag = "same", .version = 1});
+  for (const int fail_at : {0, 1}) {
+    WithoutExchange calls(fail_at);
+    Disk disk = system_disk(calls);
+    EXPECT_THAT(
+        error_text([&] { save({.folder = folder.path(), .tag = "same", .version = 2}, disk); }),
+        HasSubstr("EIO"));
+    EXPECT_TRUE(holds_version(newest_complete(folder.path())->folder, 1)) << fail_at;
+  }
+  WithoutExchange calls;
+  Disk disk = system_disk(calls);
+  save({.folder = folder.path(), .tag = "same", .version = 2}, disk);
+  EXPECT_TRUE(holds_version(folder / "same", 2));
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "same"}));
+}
+
+// A crash between the two renames: neither has the tag, and the old one must still be found.
+TEST(Folder, OneThatIsBeingReplacedIsStillTheNewest) {
+  const test::TempFolder folder;
+  const auto same = save({.folder = folder.path(), .tag = "same", .version = 1}).folder;
+  std::filesystem::rename(same, folder / "same.replaced");
+  EXPECT_TRUE(holds_version(newest_complete(folder.path())->folder, 1));
+  save({.folder = folder.path(), .tag = "same", .version = 2});
+  save({.folder = folder.path(), .tag = "other", .version = 3});
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "other", "same"}));
 }
 
 // Values that other implementations of XXH64 give.

@@ -109,7 +109,7 @@ TEST(Save, ADamagedIndexOrConfigIsFound) {
   flip_bit(checkpoint / kIndexFile, 40);
   EXPECT_THAT(error_text([&] { const Reader reader(checkpoint); }),
               HasSubstr("the index is damaged"));
-  EXPECT_EQ(newest_complete(folder.path()), std::nullopt);
+  EXPECT_THAT(error_text([&] { choose_newest(folder.path()); }), HasSubstr("the index is damaged"));
 }
 
 TEST(Save, AMissingOrShortFileMakesTheOneBeforeItTheNewest) {
@@ -118,10 +118,10 @@ TEST(Save, AMissingOrShortFileMakesTheOneBeforeItTheNewest) {
   const auto second = save({.folder = folder.path(), .tag = "step2", .version = 2}).folder;
   EXPECT_EQ(newest_complete(folder.path())->tag, "step2");
   std::filesystem::resize_file(second / "master.safetensors", 300);
-  EXPECT_THAT(incomplete_because(second), HasSubstr("master.safetensors has 300 bytes"));
+  EXPECT_THAT(look_at(second).problem, HasSubstr("master.safetensors has 300 bytes"));
   EXPECT_EQ(newest_complete(folder.path())->tag, "step1");
   std::filesystem::remove(second / "master.safetensors");
-  EXPECT_THAT(incomplete_because(second), HasSubstr("master.safetensors is missing"));
+  EXPECT_THAT(look_at(second).problem, HasSubstr("master.safetensors is missing"));
 }
 
 TEST(Save, ARankThatCouldNotWriteStopsTheCommitWithItsOwnWords) {

@@ -47,7 +47,7 @@ bool can_resume(comm::Group& group, c10::Device device, const std::string& folde
   bool found = true;  // rank 0 looks for all, as it does when the engine loads
   engine::together(group, device, [&] {
     if (group.rank() != 0) return;
-    found = checkpoint::newest_complete(folder) || checkpoint::find_deepspeed(folder, "");
+    found = checkpoint::choose_newest(folder) || checkpoint::find_deepspeed(folder, "");
   });
   return engine::on_all(group, device, found);
 }

@@ -30,7 +30,8 @@ struct SaveWhere {
 };
 
 // Collective, all three.
-// Whether resume() has something to load, equal on all ranks.
+// Whether resume() has something to load, equal on all ranks. Throws IoError where there are
+// checkpoints and none is complete.
 bool can_resume(comm::Group& group, c10::Device device, const std::string& folder);
 engine::Saved save(Engine& engine, const models::GptOptions& model, const data::Sampler& sampler,
                    const SaveWhere& where);
