@@ -112,8 +112,9 @@ def test_commands_show_check_and_thin_out(text, tmp_path):
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"\x7f")
     output = run("checkpoint", "verify", tmp_path, code=1)
     assert output.count(": whole, ") == 2 and "tensor 'transformer.ln_f.bias' is damaged" in output
-    output = run("train", "-n", 1, "--config", config(), "--data", text, *TINY, "--resume", tmp_path, code=2)
-    assert "tensor 'transformer.ln_f.bias' is damaged" in output and "load another checkpoint" in output
+    output = run("train", "-n", 1, "--config", config(), "--data", text, *TINY, "--max-steps", 3, "--resume", tmp_path)
+    assert "global_step3 is passed over: tensor 'transformer.ln_f.bias' is damaged" in output
+    assert "global_step2, the newest complete checkpoint" in output
     assert "removed 1: global_step1" in run("checkpoint", "prune", tmp_path, "--keep", 2)
     damaged.unlink()
     output = run("train", "-n", 1, "--config", config(), "--data", text, *TINY, "--max-steps", 3, "--resume", tmp_path)
@@ -121,6 +122,36 @@ def test_commands_show_check_and_thin_out(text, tmp_path):
     # A file that is not there is told once, not for each of its tensors.
     assert run("checkpoint", "verify", tmp_path, code=1).count("optimizer.exp_avg.safetensors") == 1
     assert "global_step2 -> " in run("checkpoint", "export", tmp_path, tmp_path / "theirs")
+
+
+def test_a_folder_of_damaged_checkpoints_stops_the_run_and_is_left_as_it_is(text, tmp_path):
+    words = ["train", "-n", 2, "--config", config(bf16={"enabled": True}), "--data", text, *TINY, "--max-steps", 1]
+    run(*words, "--save", tmp_path)
+    (tmp_path / "global_step1" / "master.safetensors").unlink()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "global_step1").iterdir()}
+    output = run(*words, "--save", tmp_path, "--resume", tmp_path, code=2)
+    assert "no checkpoint in this folder is complete" in output and "global_step1: master.safetensors is missing" in output
+    assert f"capstan generate {tmp_path}/global_step1" in output and "beginning anew" not in output
+    assert output.count("no checkpoint in this folder") == 1  # told once, not by each rank
+    assert {path.name: path.read_bytes() for path in (tmp_path / "global_step1").iterdir()} == before
+    # What the message promises.
+    output = run("generate", tmp_path / "global_step1", "The", "--max-new-tokens", 3)
+    assert "its weights are, and are loaded" in output and f"model: {tmp_path}/global_step1" in output
+    assert "no checkpoint in this folder is complete" in run("generate", tmp_path, "The", code=2)
+
+
+def test_a_new_run_into_the_folder_of_another_is_refused_unless_asked_for(text, tmp_path):
+    words = ["train", "-n", 1, "--config", config(), "--data", text, *TINY, "--save", tmp_path / "run"]
+    run(*words, "--max-steps", 3)
+    for more in ([], ["--resume", tmp_path / "elsewhere"]):
+        output = run(*words, "--max-steps", 1, *more, code=2)
+        assert "already holds 1 checkpoint, the newest is global_step3" in output
+        assert f"--resume {tmp_path}/run" in output and "--new-run" in output
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", "global_step3", "latest"]
+    run(*words, "--max-steps", 1, "--new-run")
+    assert (tmp_path / "run" / "latest").read_text() == "global_step1"
+    same = tmp_path / "run" / ".." / "run"  # the folder counts, not how it is written
+    assert "global_step1, the newest complete" in run(*words, "--max-steps", 2, "--resume", same)
 
 
 def test_commands_that_find_nothing_say_so_and_leave_nothing(text, tmp_path):

@@ -126,8 +126,10 @@ ModelFolder find_weights(const fs::path& given, const std::string& tag) {
   }
   if (!tag.empty() && !fs::exists(folder / tag)) throw no_such_tag(folder, tag);
   if (!tag.empty()) return {.weights = folder, .tag = tag, .files = folder / tag};
-  if (const std::optional<checkpoint::Found> newest = checkpoint::newest_complete(folder)) {
-    return {.weights = folder, .tag = newest->tag, .files = newest->folder};
+  if (const std::optional<checkpoint::Choice> choice = checkpoint::choose_newest(folder)) {
+    // Without a tag: whoever loads says what it passed over, and takes the one before where bytes
+    // of the newest turn out damaged.
+    return {.weights = folder, .tag = "", .files = choice->taken.folder};
   }
   throw ConfigError({.what = "there is no model in this folder",
                      .where = folder.string(),

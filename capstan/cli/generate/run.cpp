@@ -97,6 +97,12 @@ engine::ModelExtras names_in_files(models::GptImpl& model) {
   return extras;
 }
 
+IoError gone(const std::filesystem::path& folder) {
+  return IoError({.what = "the checkpoint that was here a moment ago is gone",
+                  .where = folder.string(),
+                  .fix = "try again; does somebody remove checkpoints?"});
+}
+
 class Generator {
  public:
   Generator(const Arguments& arguments, comm::World& world, const ModelFolder& folder)
@@ -121,7 +127,12 @@ class Generator {
     engine::Parts parts{.group = &group_, .logger = &logger_, .extras = names_in_files(*model_)};
     engine::make_forward_only(options, parts);
     engine_ = std::make_unique<Engine>(model_, options, parts);
-    engine_->load_checkpoint(folder_.weights, {.tag = folder_.tag, .load_module_only = true});
+    const auto loaded =
+        engine_->load_checkpoint(folder_.weights, {.tag = folder_.tag, .load_module_only = true});
+    if (!loaded) throw gone(folder_.weights);
+    if (group_.rank() == 0) {
+      std::fprintf(stderr, "%s\n", ("model: " + loaded->folder.string()).c_str());
+    }
   }
 
   void run() {

@@ -71,11 +71,14 @@ void add_checkpoint_options(CLI::App& command, CheckpointArguments& checkpoint) 
   command.add_option("--keep-last", checkpoint.keep_last, "Checkpoints that stay; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  command.add_flag("--new-run", checkpoint.new_run,
+                   "Begin anew although the folder of --save already holds checkpoints; the new "
+                   "ones count as newer");
   command.add_flag("--wait-for-saves", checkpoint.wait_for_saves,
                    "Stop training while a checkpoint is written");
   command.add_option("--resume", checkpoint.resume,
                      "Go on from the newest complete checkpoint in this folder; begins anew where "
-                     "there is none");
+                     "there is no checkpoint at all");
 }
 
 }  // namespace

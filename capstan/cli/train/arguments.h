@@ -46,6 +46,7 @@ struct CheckpointArguments {
   std::int64_t save_every = 0;  // steps between saves; 0: only at the end
   std::string resume;           // a folder; empty: begin anew
   int keep_last = 0;            // older checkpoints go; 0: all stay
+  bool new_run = false;         // begin anew although the folder to save to holds checkpoints
   bool wait_for_saves = false;  // training stops while a checkpoint is written
 };
 

@@ -11,6 +11,9 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
+#include "capstan/checkpoint/folder.h"
+#include "capstan/checkpoint/folder_lock.h"
 #include "capstan/io/failure.h"
 
 namespace capstan::cli::train {
@@ -31,6 +34,27 @@ void check_folder(const std::filesystem::path& folder) {
   throw io::io_failure({.verb = "write into", .file = folder / "checkpoint"}, errno);
 }
 
+bool is_same(const std::string& a, const std::string& b) {
+  std::error_code missing;
+  return !b.empty() && std::filesystem::equivalent(a, b, missing);
+}
+
+// A run that begins anew must not become the newest of a folder by chance: what is resumed and
+// generated from, and what --keep-last removes, would no longer be what the user means.
+void check_save_folder(const CheckpointArguments& given) {
+  check_folder(given.save);
+  const checkpoint::FolderLock nobody_else(given.save);
+  const auto found = checkpoint::list_checkpoints(given.save);
+  if (found.empty() || given.new_run || is_same(given.save, given.resume)) return;
+  throw ConfigError(
+      {.what = fmt::format("the folder already holds {}, the newest is {}",
+                           counted(std::ssize(found), "checkpoint"), found.front().tag),
+       .where = "--save " + given.save,
+       .fix = fmt::format("go on from there with --resume {}, save into another folder, or begin a "
+                          "new run beside them with --new-run",
+                          given.save)});
+}
+
 void check_file(const std::filesystem::path& file) {
   std::error_code ignored;
   const bool existed = std::filesystem::exists(file, ignored);
@@ -45,7 +69,9 @@ void check_file(const std::filesystem::path& file) {
 void check_places(const Arguments& arguments) {
   check_readable(arguments.data.path, "--data");
   if (!arguments.data.tokenizer.empty()) check_readable(arguments.data.tokenizer, "--tokenizer");
-  if (!arguments.checkpoint.save.empty()) check_folder(arguments.checkpoint.save);
+  // Throws where there are checkpoints and none can be gone on from.
+  if (!arguments.checkpoint.resume.empty()) checkpoint::choose_newest(arguments.checkpoint.resume);
+  if (!arguments.checkpoint.save.empty()) check_save_folder(arguments.checkpoint);
   if (!arguments.output.curve.empty()) check_file(arguments.output.curve);
   if (!arguments.output.metrics.empty()) check_file(arguments.output.metrics);
 }

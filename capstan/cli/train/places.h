@@ -5,7 +5,8 @@
 
 namespace capstan::cli::train {
 
-// What is read must be there, and what is written at the end must be writable now. Throws IoError.
+// What is read must be there, what is written at the end must be writable now, and the folder to
+// save to is nobody else's, nor another run's. Throws IoError and ConfigError.
 void check_places(const Arguments& arguments);
 
 }  // namespace capstan::cli::train
