@@ -16,6 +16,15 @@ Sampler::Sampler(std::int64_t samples, RankOf ranks, const Options& options)
   }
 }
 
+void Sampler::seek(std::int64_t position) {
+  if (position < 0) {
+    throw ConfigError({.what = "the data should go on at sample " + std::to_string(position),
+                       .where = "the training data",
+                       .fix = "load another checkpoint: no run is at that place"});
+  }
+  position_ = position;
+}
+
 std::vector<std::int64_t> Sampler::next(std::int64_t count) {
   const std::int64_t all_ranks = count * ranks_.world_size;
   const std::int64_t left = samples_ - position_ % samples_;

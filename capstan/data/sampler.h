@@ -29,7 +29,8 @@ class Sampler {
 
   // Samples taken or left out so far, by all ranks together, since the first epoch began.
   std::int64_t position() const { return position_; }
-  void seek(std::int64_t position) { position_ = position; }
+  // Throws ConfigError for a number of samples that cannot be.
+  void seek(std::int64_t position);
   std::int64_t epoch() const { return position_ / samples_; }
 
  private:

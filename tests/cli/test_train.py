@@ -82,6 +82,20 @@ def test_ctrl_c_ends_after_the_current_step_with_a_summary(text, tmp_path):
     assert "as asked" in output and "validation loss" in output
 
 
+def test_a_stop_signal_is_heard_while_the_data_is_read(tmp_path):
+    data = tmp_path / "endless.txt"
+    os.mkfifo(data)
+    run = subprocess.Popen([CAPSTAN, "train", "-n", "1", "--config", config(), "--data", data, *TINY],
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        with open(data, "w"):  # returns when the run has begun to read
+            run.send_signal(signal.SIGTERM)
+            run.communicate(timeout=TIMEOUT)
+    finally:
+        run.kill()
+    assert run.returncode == -signal.SIGTERM
+
+
 def test_measuring_switches(text):
     done = train("-n", 2, "--config", config(), "--data", text, "--max-steps", 3, "--no-communication", *TINY)
     assert done.stdout.count("step 3/3") == 1

@@ -121,5 +121,11 @@ TEST(Sampler, KeepsTheOrderOfTheDataWhenAskedTo) {
   EXPECT_EQ(sampler.next(2), (std::vector<std::int64_t>{1, 2}));
 }
 
+TEST(Sampler, APlaceBeforeTheFirstSampleIsRefused) {
+  Sampler sampler(10, {}, {});
+  EXPECT_THROW(sampler.seek(-5), ConfigError);
+  EXPECT_EQ(sampler.position(), 0);
+}
+
 }  // namespace
 }  // namespace capstan::data

@@ -118,8 +118,12 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
 int run(const Arguments& arguments, comm::StartNccl start_nccl) {
   avoid_broken_amx();
   if (arguments.deterministic) compute_deterministically();
-  StopRequest stop;
-  const RankEnv ranks = training_ranks(arguments, read_rank_env(process_env()));
+  const RankEnv started = read_rank_env(process_env());
+  StopRequest stop([tells = started.rank == 0] {
+    if (!tells) return;
+    std::fputs("stopping after this step; once more stops at once\n", stderr);
+  });
+  const RankEnv ranks = training_ranks(arguments, started);
   const config::Resolved resolved = training_config(arguments, ranks.world_size);
   const auto world = comm::make_world(ranks, resolved.engine.comm, start_nccl);
   const int exit_code = train(arguments, *world, resolved, stop);

@@ -1,25 +1,38 @@
-// Ctrl-C and a polite kill, asked for between steps instead of interrupting one.
+// Ctrl-C and a polite kill: heard at once, acted on where a run can end in order.
 #pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
 
 namespace capstan::cli::train {
 
-// While it lives SIGINT and SIGTERM only leave a mark; after the first one they act as usual, so
-// that a second Ctrl-C ends the program at once.
-// Threads: make it before any other thread starts: they inherit the blocked signals.
+// While it lives SIGINT and SIGTERM come to a thread of its own, whatever the others do. Before
+// defer() they end the program as usual: nothing has been trained yet. After it the first one only
+// leaves a mark, for the loop to see between steps, and a second one ends the program at once.
+// Threads: make it before any other thread starts: they inherit the blocked signals. seen() and
+//          defer() from anywhere.
 class StopRequest {
  public:
-  StopRequest();  // throws IoError when the system refuses
+  // `told` is called, on that thread, when the first signal leaves its mark. Throws IoError when
+  // the system refuses.
+  explicit StopRequest(std::function<void()> told = [] {});
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
   ~StopRequest();
 
-  bool seen();
+  void defer() { deferring_ = true; }
+  bool seen() const { return seen_; }
 
  private:
-  void unblock();
+  void listen();
 
-  int fd_ = -1;
-  bool seen_ = false;
+  std::function<void()> told_;
+  int signals_ = -1;
+  int closing_ = -1;  // readable when the thread shall end
+  std::atomic<bool> deferring_{false};
+  std::atomic<bool> seen_{false};
+  std::thread thread_;
 };
 
 }  // namespace capstan::cli::train

@@ -62,6 +62,7 @@ Trainer::Trainer(const TrainerParts& parts)
 
 void Trainer::run() {
   resume_run();
+  stop_.defer();  // from here on there is something to save
   first_step_ = engine_.progress().steps;
   std::int64_t step = first_step_;
   if (view_ && step >= arguments_.max_steps) {
