@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ inline constexpr std::int64_t kBlockBytes = std::int64_t{16} << 20;
 
 // More bytes, steps or samples than there are; half of the type's range, so that sums fit.
 inline constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;
+inline constexpr std::int64_t kMostRanks = 1 << 24;
 
 struct Block {
   std::int64_t end = 0;  // of its bytes in the tensor; it begins where the one before it ends
@@ -72,6 +74,9 @@ inline constexpr const char* kIndexChecksumFile = "index.checksum";
 // What must hold of an index beyond its single values: weights are there, nothing is listed twice,
 // and every tensor lies inside a listed file. `source` is for messages. Throws IoError.
 void check(const Index& index, const std::string& source);
+
+// Whether these fields can be those of a loss scale: numbers in range, the scale above 0.
+bool is_loss_scale(const std::map<std::string, double>& fields);
 
 std::string to_json(const Index& index);
 // `source` is for messages. Throws IoError when the text is no index of ours.

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -45,6 +47,14 @@ void check_place(const IndexTensor& tensor, const FilesByName& files, const std:
 }
 
 }  // namespace
+
+bool is_loss_scale(const std::map<std::string, double>& fields) {
+  return std::ranges::all_of(fields, [](const auto& field) {
+    const auto& [name, value] = field;
+    return name == "scale" ? std::isfinite(value) && value > 0
+                           : std::abs(value) <= static_cast<double>(kMostCounted);
+  });
+}
 
 void check(const Index& index, const std::string& source) {
   const FilesByName files = files_by_name(index, source);

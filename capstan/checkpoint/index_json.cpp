@@ -1,5 +1,4 @@
 // The index as JSON text and back.
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,7 +19,6 @@ using json::Value;
 
 constexpr const char* kFormatName = "capstan checkpoint";
 constexpr std::int64_t kFormatVersion = 1;
-constexpr std::int64_t kMostRanks = 1 << 24;
 
 template <typename Items, typename Make>
 Value array_of(const Items& items, Make&& make) {
@@ -201,13 +199,7 @@ TrainingState read_state(const Fields& in) {
     in.fail("progress", "one of a run: more steps were skipped than taken");
   }
   state.loss_scale = in.numbers("loss_scale");
-  for (const auto& [name, value] : state.loss_scale) {
-    const bool scale = name == "scale";
-    if (!std::isfinite(value) || (scale && value <= 0) ||
-        (!scale && std::abs(value) > static_cast<double>(kMostCounted))) {
-      in.fail("loss_scale", "a state of the loss scale");
-    }
-  }
+  if (!is_loss_scale(state.loss_scale)) in.fail("loss_scale", "a state of the loss scale");
   const Fields optimizer = in.inside("optimizer");
   state.optimizer = optimizer.text("kind");
   state.optimizer_states = optimizer.texts("states");

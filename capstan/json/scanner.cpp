@@ -86,6 +86,15 @@ void Scanner::fail(std::string what, Place place, std::string fix) const {
   throw ConfigError({.what = std::move(what), .where = where(place), .fix = std::move(fix)});
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 void require_utf8(std::string_view text, const std::string& source) {
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
     throw ConfigError({.what = "the text is UTF-16", .where = source, .fix = "save it as UTF-8"});

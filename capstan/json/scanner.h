@@ -40,6 +40,7 @@ class Scanner {
   Place place_{.line = 1, .column = 1};
 };
 
+bool is_utf8(std::string_view text);
 // Throws a ConfigError at the first byte that is no UTF-8.
 void require_utf8(std::string_view text, const std::string& source);
 

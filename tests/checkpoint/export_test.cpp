@@ -280,5 +280,18 @@ TEST(Copy, IsTheSameUnderAnotherNameAndNeverTheNewest) {
   EXPECT_EQ(newest_complete(folder.path())->tag, "first");
 }
 
+TEST(Export, MarksWithoutTheirValuesAreRefused) {
+  for (const char* const mark : {R"({"$float": 3})", R"({"$tensor": null})", R"({"$dict": [[1]]})",
+                                 R"({"$tuple": "x"})", R"({"$counter": [7]})"}) {
+    const test::TempFolder folder;
+    SaveRequest request = trained_request(folder.path());
+    request.state.client_state = fmt::format(R"({{"a": {}}})", mark);
+    Reader reader(save_trained(request));
+    EXPECT_THAT(error_text([&] { export_deepspeed(reader, folder / "theirs", {}); }),
+                testing::HasSubstr("does not stand before what it marks"))
+        << mark;
+  }
+}
+
 }  // namespace
 }  // namespace capstan::checkpoint

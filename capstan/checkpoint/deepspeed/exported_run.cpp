@@ -2,6 +2,9 @@
 
 #include <cstdlib>
 
+#include <fmt/format.h>
+
+#include "capstan/base/error.h"
 #include "capstan/json/reader.h"
 
 namespace capstan::checkpoint {
@@ -19,20 +22,28 @@ PyRef count(const TrainingState& state, const char* name, double otherwise) {
 // What the Python package keeps beside the client's state; null where another engine saved.
 const json::Value* python_state(const json::Value& stored) { return stored.find("deepspeed"); }
 
+[[noreturn]] void refuse_mark(const std::string& mark) {
+  throw IoError({.what = fmt::format("'{}' does not stand before what it marks", mark),
+                 .where = "client_state",
+                 .fix = "the index is damaged or made by hand: export another checkpoint"});
+}
+
 // What the Python package writes for values that JSON has no word for.
 PyRef from_mark(const json::Member& marked, const ClientTensor& tensor) {
   const std::string& mark = marked.key;
+  const bool named = mark == "$tensor" || mark == "$array" || mark == "$scalar";
+  const bool text = named || mark == "$float";
+  if (text != (marked.value.text() != nullptr)) refuse_mark(mark);
   if (mark == "$float") return py_real(std::strtod(marked.value.text()->c_str(), nullptr));
-  if (mark == "$tensor" || mark == "$array" || mark == "$scalar") {
-    return tensor(*marked.value.text());
-  }
+  if (named) return tensor(*marked.value.text());
   PyRef items = from_json(marked.value, tensor);
   if (mark == "$tuple") return py_tuple(items->items);
   if (mark != "$dict" && mark != "$counter") return items;
   Entries entries;
   entries.reserve(items->items.size());
   for (const PyRef& pair : items->items) {
-    entries.emplace_back(pair->items.at(0), pair->items.at(1));
+    if (pair->items.size() != 2) refuse_mark(mark);
+    entries.emplace_back(pair->items[0], pair->items[1]);
   }
   return py_dict(std::move(entries));
 }

@@ -1,5 +1,6 @@
 #include "capstan/checkpoint/deepspeed/files.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/io/failure.h"
 
 namespace capstan::checkpoint {
 namespace {
@@ -57,24 +59,43 @@ const PyValue& required(const PyValue& in, std::string_view key, std::string_vie
                  .fix = "give a checkpoint of DeepSpeed 0.19"});
 }
 
+std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    files.push_back(at->path());
+  }
+  if (error) throw io::io_failure({.verb = "list", .file = folder}, error.value());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+TensorSpec countable(TensorSpec spec) {
+  if (is_countable(spec)) return spec;
+  throw IoError({.what = fmt::format("'{}' is {}, which no tensor is", spec.name, to_text(spec)),
+                 .where = "model states",
+                 .fix = "give a checkpoint that DeepSpeed wrote"});
+}
+
 DeepSpeedFiles open_deepspeed(const std::filesystem::path& checkpoint) {
   DeepSpeedFiles files;
   files.folder = checkpoint;
   std::map<int, std::filesystem::path> models;
   std::map<int, std::filesystem::path> optims;
   int shared_models = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::filesystem::path& path : files_in(checkpoint)) {
+    const std::string name = path.filename().string();
     if (name.starts_with("layer_")) {
       refuse_deepspeed(checkpoint, "pipeline and expert layers are not read: " + name);
     }
     if (name.starts_with("mp_rank_") && name.ends_with("_model_states.pt")) {
       ++shared_models;
-      models[0] = entry.path();
+      models[0] = path;
     } else if (const auto model = rank_in(name, "model")) {
-      models[*model] = entry.path();
+      models[*model] = path;
     } else if (const auto optim = rank_in(name, "optim")) {
-      optims[*optim] = entry.path();
+      optims[*optim] = path;
       files.bf16 = files.bf16 || name.starts_with("bf16_");
     }
   }
@@ -93,9 +114,10 @@ FileSpan part_of(const TorchArchive& archive, const PyTensor& tensor, std::int64
                  std::int64_t elems) {
   FileSpan span = archive.span_of(tensor);
   const std::int64_t size = size_bytes(tensor.element);
-  if (begin < 0 || (begin + elems) * size > span.bytes) {
-    throw IoError({.what = fmt::format("elements {} to {} of a tensor that has {}", begin,
-                                       begin + elems, tensor.elems()),
+  const std::int64_t held = span.bytes / size;
+  if (begin < 0 || elems < 0 || elems > held || begin > held - elems) {
+    throw IoError({.what = fmt::format("{} elements from {} on of a tensor that has {}", elems,
+                                       begin, tensor.elems()),
                    .where = span.file.string(),
                    .fix = "the file does not fit the others: give all files of one save"});
   }
@@ -111,7 +133,7 @@ std::vector<std::vector<TensorSpec>> param_shapes(const PyValue& model) {
     for (const auto& [name, shape] : group->dict) {
       TensorSpec spec{.name = name->text};
       for (const PyRef& dim : shape->items) spec.shape.push_back(dim->integer);
-      specs.push_back(std::move(spec));
+      specs.push_back(countable(std::move(spec)));
     }
   }
   return groups;

@@ -27,6 +27,12 @@ struct DeepSpeedFiles {
   const PyValue& model() const { return models.front().root(); }
 };
 
+// Throws IoError.
+std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder);
+
+// The same. Throws IoError where its shape is that of no tensor.
+TensorSpec countable(TensorSpec spec);
+
 DeepSpeedFiles open_deepspeed(const std::filesystem::path& checkpoint);
 
 // A range of elements of a contiguous tensor in an archive, as bytes on disk.

@@ -13,6 +13,7 @@
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
 #include "capstan/checkpoint/deepspeed/files.h"
+#include "capstan/checkpoint/deepspeed/python_json.h"
 #include "capstan/checkpoint/deepspeed/trained.h"
 #include "capstan/checkpoint/file_bytes.h"
 #include "capstan/checkpoint/file_name.h"
@@ -52,42 +53,6 @@ constexpr std::array<std::pair<const char*, std::string_view>, 5> kScaleRules = 
      {"consecutive_hysteresis", "consecutive_hysteresis"},
      {"min_scale", "min_scale"}}};
 
-json::Value to_json(const PyValue& value, const std::string& key) {
-  switch (value.kind) {
-    case PyKind::none:
-      return {};
-    case PyKind::boolean:
-      return json::Value(value.boolean);
-    case PyKind::integer:
-      return json::Value(value.integer);
-    case PyKind::real:
-      return json::Value(value.real);
-    case PyKind::text:
-      return json::Value(value.text);
-    case PyKind::list:
-    case PyKind::tuple: {
-      json::Array items;
-      for (const PyRef& item : value.items) items.push_back(to_json(*item, key));
-      return json::Value(std::move(items));
-    }
-    case PyKind::dict: {
-      json::Value object{json::Object{}};
-      for (const auto& [name, each] : value.dict) {
-        const std::string text =
-            name->kind == PyKind::integer ? std::to_string(name->integer) : name->text;
-        object.add(text, to_json(*each, fmt::format("{}.{}", key, text)));
-      }
-      return object;
-    }
-    case PyKind::tensor:
-    case PyKind::object:
-      break;
-  }
-  throw ConfigError({.what = fmt::format("'{}' is no JSON value", key),
-                     .where = "client_state",
-                     .fix = "keep numbers, texts, lists, dicts and tensors there"});
-}
-
 std::set<std::string> names_in(const PyValue& model, const char* key) {
   std::set<std::string> names;
   const PyValue* const listed = model.find(std::string_view(key));
@@ -106,6 +71,7 @@ ImportedTensor frozen_tensor(const DeepSpeedFiles& files, const std::string& nam
                              const PyValue& shape) {
   ImportedTensor result{kModelColumn, {.name = name}, {}};
   for (const PyRef& dim : shape.items) result.spec.shape.push_back(dim->integer);
+  result.spec = countable(std::move(result.spec));
   std::int64_t left = result.spec.elems();
   for (const TorchArchive& archive : files.models) {
     const PyValue& fragments =
@@ -131,9 +97,13 @@ int stage_of(const DeepSpeedFiles& files) {
       required(files.optims.front().root(), "optimizer_state_dict", files.folder.string());
   const PyValue* const stage = dict.find("zero_stage");
   if (stage == nullptr) return 1;
-  return static_cast<int>(stage->kind == PyKind::object && !stage->items.empty()
-                              ? stage->items.front()->integer
-                              : stage->integer);
+  const std::int64_t found = stage->kind == PyKind::object && !stage->items.empty()
+                                 ? stage->items.front()->integer
+                                 : stage->integer;
+  if (found >= 0 && found <= 3) return static_cast<int>(found);
+  throw IoError({.what = fmt::format("'zero_stage' is {}", found),
+                 .where = files.folder.string(),
+                 .fix = "give a checkpoint of DeepSpeed's stages 0 to 3"});
 }
 
 // Every rank of the run that saved has left its file.
@@ -207,9 +177,21 @@ void add_tensors(Imported& result, const DeepSpeedFiles& files, const TrainedPar
   }
 }
 
-std::int64_t integer_of(const PyValue& dict, const char* key) {
+// More than any run has, and few enough that their products can be counted.
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 42;
+constexpr std::int64_t kMostAccumulated = std::int64_t{1} << 20;
+
+std::int64_t checked_count(const char* key, double number, std::int64_t most) {
+  if (number >= 0 && number <= static_cast<double>(most)) return static_cast<std::int64_t>(number);
+  throw IoError({.what = fmt::format("'{}' is {}, which no run has", key, number),
+                 .where = "model states",
+                 .fix = "give a checkpoint that DeepSpeed wrote"});
+}
+
+// 0 where there is none.
+std::int64_t count_of(const PyValue& dict, const char* key, std::int64_t most = kMostSteps) {
   const PyValue* const found = dict.find(std::string_view(key));
-  return found == nullptr ? 0 : static_cast<std::int64_t>(found->number());
+  return found == nullptr ? 0 : checked_count(key, found->number(), most);
 }
 
 // The scaler of stages 1 to 3, or at stage 0 the optimizer that scales by itself.
@@ -225,43 +207,50 @@ void add_loss_scale(TrainingState& state, const DeepSpeedFiles& files) {
   if (scaler == nullptr || scaler->find("cur_scale") == nullptr) return;
   const PyValue* const last = scaler->find("last_overflow_iter");
   state.loss_scale = {{"scale", scaler->find("cur_scale")->number()},
-                      {"steps", static_cast<double>(integer_of(*scaler, "cur_iter"))},
+                      {"steps", static_cast<double>(count_of(*scaler, "cur_iter"))},
                       {"last_overflow", last == nullptr ? -1 : last->number()},
-                      {"tolerance", static_cast<double>(integer_of(*scaler, "cur_hysteresis"))},
+                      {"tolerance", static_cast<double>(count_of(*scaler, "cur_hysteresis"))},
                       {"skipped_in_a_row", 0}};
-  if (scaler->find("scale_window") == nullptr) return;
-  for (const auto& [ours, theirs] : kScaleRules) {
-    const PyValue* const rule = scaler->find(theirs);
-    if (rule != nullptr) state.loss_scale[ours] = rule->number();
+  if (scaler->find("scale_window") != nullptr) {
+    for (const auto& [ours, theirs] : kScaleRules) {
+      const PyValue* const rule = scaler->find(theirs);
+      if (rule != nullptr) state.loss_scale[ours] = rule->number();
+    }
   }
+  if (is_loss_scale(state.loss_scale)) return;
+  throw IoError({.what = "the state of the loss scale is none that a run has",
+                 .where = files.folder.string(),
+                 .fix = "give a checkpoint that DeepSpeed wrote"});
 }
 
 void add_run(TrainingState& state, const DeepSpeedFiles& files, const TrainedParams& trained) {
   const PyValue& model = files.model();
   const PyValue* const config = model.find("ds_config");
   std::int64_t accumulation =
-      config == nullptr ? 1 : integer_of(*config, "gradient_accumulation_steps");
+      config == nullptr ? 1 : count_of(*config, "gradient_accumulation_steps", kMostAccumulated);
   accumulation = std::max(accumulation, std::int64_t{1});
-  const std::int64_t steps = integer_of(model, "global_steps");
-  const std::int64_t applied = steps - integer_of(model, "skipped_steps");
+  const std::int64_t steps = count_of(model, "global_steps");
+  const std::int64_t skipped = count_of(model, "skipped_steps", steps);
+  const std::int64_t applied = steps - skipped;
   const auto counted = trained.scalars.find("step");
-  state.progress = {
-      {"steps", steps},
-      {"micro_steps", steps * accumulation},
-      {"skipped", integer_of(model, "skipped_steps")},
-      {"samples", integer_of(model, "global_samples")},
-      {"schedule_steps", applied},
-      {"optimizer_steps",
-       counted == trained.scalars.end() ? applied : static_cast<std::int64_t>(counted->second)}};
+  state.progress = {{"steps", steps},
+                    {"micro_steps", steps * accumulation},
+                    {"skipped", skipped},
+                    {"samples", count_of(model, "global_samples", kMostCounted)},
+                    {"schedule_steps", applied},
+                    {"optimizer_steps", counted == trained.scalars.end()
+                                            ? applied
+                                            : checked_count("step", counted->second, kMostSteps)}};
   state.world_size =
-      static_cast<int>(std::max<std::int64_t>(1, integer_of(model, "dp_world_size")));
+      static_cast<int>(std::max<std::int64_t>(1, count_of(model, "dp_world_size", kMostRanks)));
   state.optimizer_scalars = trained.scalars;
   state.param_groups = trained.groups;
   state.optimizer = trained.by_name.empty() ? "" : "adamw";
   const PyValue* const optimizer = config == nullptr ? nullptr : config->find("optimizer");
   if (const PyValue* const type = optimizer == nullptr ? nullptr : optimizer->find("type")) {
     state.optimizer = type->text;
-    for (char& c : state.optimizer) c = static_cast<char>(std::tolower(c));
+    for (char& c : state.optimizer)
+      c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   if (const PyValue* const schedule = model.find("lr_scheduler")) {
     state.lr_scheduler = json::write(to_json(*schedule, "lr_scheduler"), {.indent = 0});
@@ -279,7 +268,7 @@ std::string params_dtype(const PyValue& model) {
 }
 
 void add_client_state(Imported& result, const DeepSpeedFiles& files) {
-  json::Value client{json::Object{}};
+  PyValue client{.kind = PyKind::dict};
   for (const auto& [key, value] : files.model().dict) {
     const std::string& name = key->text;
     if (std::find(kOwnKeys.begin(), kOwnKeys.end(), name) != kOwnKeys.end()) continue;
@@ -288,10 +277,10 @@ void add_client_state(Imported& result, const DeepSpeedFiles& files) {
                                 spec_from(name, value->tensor),
                                 {files.models.front().span_of(value->tensor)}});
     } else {
-      client.add(name, to_json(*value, name));
+      client.dict.emplace_back(key, value);
     }
   }
-  result.state.client_state = json::write(client, {.indent = 0});
+  result.state.client_state = json::write(to_json(client, "client_state"), {.indent = 0});
 }
 
 // Copies bytes [begin, begin + into.size()) of the spans laid end to end.

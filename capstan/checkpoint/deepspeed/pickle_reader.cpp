@@ -1,7 +1,6 @@
 #include "capstan/checkpoint/deepspeed/pickle_reader.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -9,54 +8,19 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/checkpoint/deepspeed/pickle_classes.h"
+#include "capstan/json/scanner.h"
 
 namespace capstan::checkpoint {
 namespace {
 
 // Deeper or larger than any checkpoint's; a pickle that wants more is made to hurt.
-constexpr std::size_t kMaxPickleItems = 50'000'000;
-
-constexpr std::string_view kDictClass = "collections.OrderedDict";
-constexpr std::string_view kDefaultDictClass = "collections.defaultdict";
-constexpr std::string_view kSizeClass = "torch.Size";
-constexpr std::string_view kTensorClass = "torch._utils._rebuild_tensor_v2";
-constexpr std::string_view kParameterClass = "torch._utils._rebuild_parameter";
-// A tensor with attributes: (how to build it, its type, arguments, attributes).
-constexpr std::string_view kTypedTensorClass = "torch._tensor._rebuild_from_type_v2";
-
-// Everything a pickle of these files may name. Kept as data: class name, arguments, attributes.
-constexpr std::array kPlainClasses = {
-    std::string_view("deepspeed.runtime.fp16.loss_scaler.LossScaler"),
-    std::string_view("deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler"),
-    std::string_view("deepspeed.runtime.zero.config.ZeroStageEnum"),
-    std::string_view("deepspeed.utils.tensor_fragment.fragment_address"),
-    std::string_view("deepspeed.checkpoint.universal_checkpoint.SubparamShape"),
-    std::string_view("torch.device"),
-    std::string_view("torch.float16"),
-    std::string_view("torch.bfloat16"),
-    std::string_view("torch.float32"),
-    std::string_view("builtins.set"),
-    std::string_view("__builtin__.set"),
-    kDictClass,
-    kDefaultDictClass,
-    kSizeClass,
-    std::string_view("torch.Tensor"),
-    std::string_view("torch.nn.parameter.Parameter"),
-    kTensorClass,
-    kParameterClass,
-    kTypedTensorClass};
-
-constexpr std::array kStorageClasses = {
-    std::pair(std::string_view("torch.DoubleStorage"), Element::f64),
-    std::pair(std::string_view("torch.FloatStorage"), Element::f32),
-    std::pair(std::string_view("torch.HalfStorage"), Element::f16),
-    std::pair(std::string_view("torch.BFloat16Storage"), Element::bf16),
-    std::pair(std::string_view("torch.LongStorage"), Element::i64),
-    std::pair(std::string_view("torch.IntStorage"), Element::i32),
-    std::pair(std::string_view("torch.ShortStorage"), Element::i16),
-    std::pair(std::string_view("torch.CharStorage"), Element::i8),
-    std::pair(std::string_view("torch.ByteStorage"), Element::u8),
-    std::pair(std::string_view("torch.BoolStorage"), Element::boolean)};
+constexpr int kMaxDepth = 100;
+constexpr std::size_t kMaxValues = 50'000'000;
+// One list may stand in many places. What a reader finds when it walks through all of them is no
+// more than so many values for each byte of the pickle, and some.
+constexpr std::int64_t kMaxRepeats = 16;
+constexpr std::int64_t kFreeValues = 100'000;
 
 class PickleMachine {
  public:
@@ -64,13 +28,17 @@ class PickleMachine {
       : bytes_(bytes), source_(source) {}
 
   PyRef run() {
-    while (true) {
-      const auto code = static_cast<unsigned char>(take(1).front());
-      if (code == '.') break;  // STOP
-      if (!constant(code) && !container(code) && !memory(code)) make(code);
-      if (stack_.size() > kMaxPickleItems) fail("it is too large");
+    try {
+      while (true) {
+        const auto code = static_cast<unsigned char>(take(1).front());
+        if (code == '.') break;  // STOP
+        if (!constant(code) && !container(code) && !memory(code)) make(code);
+        if (++values_ > kMaxValues) fail("it is too large");
+      }
+      return pop();
+    } catch (const IllFormed& error) {
+      fail(error.why);
     }
-    return pop();
   }
 
  private:
@@ -190,7 +158,33 @@ class PickleMachine {
         return false;
     }
   }
-  PyRef text(std::uint64_t bytes) { return py_text(std::string(take(bytes))); }
+  PyRef text(std::uint64_t bytes) {
+    PyRef made = py_text(std::string(take(bytes)));
+    if (!json::is_utf8(made->text)) fail("a text is not UTF-8");
+    made->size += static_cast<std::int64_t>(bytes / sizeof(PyValue));
+    return made;
+  }
+
+  // `parent` gets `child`, which is complete from then on: what changed later, or held itself,
+  // would be deeper than anybody counted.
+  void hold(PyValue& parent, PyValue& child) const {
+    child.held = true;
+    if (parent.held) fail("a value holds itself, or changes after it was put elsewhere");
+    parent.depth = std::max(parent.depth, child.depth + 1);
+    parent.size += child.size;
+    if (parent.depth > kMaxDepth) fail(fmt::format("it is nested deeper than {}", kMaxDepth));
+    const auto bytes = static_cast<std::int64_t>(bytes_.size());
+    if (parent.size > kMaxRepeats * bytes + kFreeValues) fail("it repeats itself too often");
+  }
+  // A new value with all that is in it.
+  PyRef holding(PyRef parent) const {
+    for (const PyRef& item : parent->items) hold(*parent, *item);
+    for (const auto& [key, value] : parent->dict) {
+      hold(*parent, *key);
+      hold(*parent, *value);
+    }
+    return parent;
+  }
 
   bool container(unsigned char code) {
     switch (code) {
@@ -210,16 +204,16 @@ class PickleMachine {
         push(py_list({}));
         return true;  // EMPTY_SET
       case 't':
-        push(py_tuple(pop_to_mark()));
+        push(holding(py_tuple(pop_to_mark())));
         return true;
       case 0x85:
-        push(py_tuple(pop_items(1)));
+        push(holding(py_tuple(pop_items(1))));
         return true;
       case 0x86:
-        push(py_tuple(pop_items(2)));
+        push(holding(py_tuple(pop_items(2))));
         return true;
       case 0x87:
-        push(py_tuple(pop_items(3)));
+        push(holding(py_tuple(pop_items(3))));
         return true;
       case 'a':
         append(pop_items(1));
@@ -240,11 +234,16 @@ class PickleMachine {
   }
   void append(std::vector<PyRef> items) {
     if (top().kind != PyKind::list) fail("something is appended to what is no list");
-    for (PyRef& item : items) top().items.push_back(std::move(item));
+    for (PyRef& item : items) {
+      hold(top(), *item);
+      top().items.push_back(std::move(item));
+    }
   }
   void set_items(std::vector<PyRef> items) {
     if (top().kind != PyKind::dict || items.size() % 2 != 0) fail("a dict is ill-formed");
     for (std::size_t i = 0; i < items.size(); i += 2) {
+      hold(top(), *items[i]);
+      hold(top(), *items[i + 1]);
       top().dict.emplace_back(std::move(items[i]), std::move(items[i + 1]));
     }
   }
@@ -299,6 +298,7 @@ class PickleMachine {
       case 0x81: {  // REDUCE, NEWOBJ
         const std::vector<PyRef> parts = pop_items(2);
         push(call(*parts[0], parts[1]->items));
+        if (stack_.back()->depth == 1) holding(stack_.back());
         break;
       }
       case 'b': {
@@ -306,7 +306,13 @@ class PickleMachine {
         if (state->kind != PyKind::dict || top().kind == PyKind::tensor) {
           fail("an object's state is no dict");
         }
-        if (top().kind == PyKind::object) top().dict = state->dict;
+        if (top().kind == PyKind::object) {
+          for (const auto& [key, value] : state->dict) {
+            hold(top(), *key);
+            hold(top(), *value);
+          }
+          top().dict = state->dict;
+        }
         break;
       }
       case 'Q':
@@ -318,60 +324,14 @@ class PickleMachine {
   }
 
   PyRef class_named(const std::string& name) const {
-    const bool plain =
-        std::find(kPlainClasses.begin(), kPlainClasses.end(), name) != kPlainClasses.end();
-    const bool storage = std::any_of(kStorageClasses.begin(), kStorageClasses.end(),
-                                     [&](const auto& each) { return each.first == name; });
-    if (!plain && !storage) fail("it holds the class " + name + ", which is not read");
+    if (!is_known_class(name)) fail("it holds the class " + name + ", which is not read");
     return py_object(name, {});
-  }
-
-  PyRef call(const PyValue& callee, const std::vector<PyRef>& arguments) const {
-    if (callee.kind != PyKind::object) fail("it calls what is no class");
-    if (callee.text == kDictClass || callee.text == kDefaultDictClass) return py_dict({});
-    if (callee.text == kSizeClass) {
-      return py_tuple(arguments.empty() ? std::vector<PyRef>{} : arguments[0]->items);
-    }
-    if (callee.text == kTensorClass) return tensor(arguments);
-    if (callee.text == kParameterClass && !arguments.empty()) return arguments[0];
-    if (callee.text == kTypedTensorClass && arguments.size() > 2) {
-      return call(*arguments[0], arguments[2]->items);
-    }
-    if (callee.text.ends_with(".set")) {
-      return py_list(arguments.empty() ? std::vector<PyRef>{} : arguments[0]->items);
-    }
-    return py_object(callee.text, arguments);
-  }
-
-  // A storage becomes a tensor without a shape; _rebuild_tensor_v2 gives it one.
-  PyRef storage(const PyValue& id) const {
-    if (id.items.size() < 3 || id.items[0]->text != "storage") fail("a storage is ill-formed");
-    PyTensor tensor;
-    for (const auto& [name, element] : kStorageClasses) {
-      if (id.items[1]->text == name) tensor.element = element;
-    }
-    tensor.storage = id.items[2]->text;
-    return py_tensor(std::move(tensor));
-  }
-
-  PyRef tensor(const std::vector<PyRef>& arguments) const {
-    if (arguments.size() < 4 || arguments[0]->kind != PyKind::tensor)
-      fail("a tensor is ill-formed");
-    PyTensor made = arguments[0]->tensor;
-    made.offset = arguments[1]->integer;
-    for (const PyRef& dim : arguments[2]->items) made.shape.push_back(dim->integer);
-    for (const PyRef& step : arguments[3]->items) made.stride.push_back(step->integer);
-    const auto negative = [](std::int64_t value) { return value < 0; };
-    if (made.offset < 0 || made.shape.size() != made.stride.size() ||
-        std::any_of(made.shape.begin(), made.shape.end(), negative)) {
-      fail("a tensor is ill-formed");
-    }
-    return py_tensor(std::move(made));
   }
 
   std::string_view bytes_;
   const std::string& source_;
   std::size_t at_ = 0;
+  std::size_t values_ = 0;
   std::vector<PyRef> stack_;
   std::vector<std::size_t> marks_;
   std::map<std::uint64_t, PyRef> memo_;

@@ -39,6 +39,11 @@ struct PyValue {
   std::vector<PyRef> items;                   // of a list, a tuple, a set; arguments of an object
   std::vector<std::pair<PyRef, PyRef>> dict;  // of a dict in its order; attributes of an object
   PyTensor tensor;
+  // What the reader of a pickle keeps count of: levels from here down, values below this where each
+  // place of a shared one counts, and whether this stands in another value already.
+  int depth = 1;
+  std::int64_t size = 1;
+  bool held = false;
 
   // The entry of a dict (or attribute) with this key; null when there is none.
   const PyValue* find(std::string_view key) const;

@@ -101,7 +101,9 @@ void TorchArchive::read_directory(const io::File& file) {
     const std::string header = read_text(file, local, kLocalBytes);
     const std::int64_t begin = local + kLocalBytes + zip_number<std::uint16_t>(header, 26) +
                                zip_number<std::uint16_t>(header, 28);
-    if (begin + static_cast<std::int64_t>(where.bytes) > size) refuse("it is cut off");
+    if (begin > size || where.bytes > static_cast<std::uint64_t>(size - begin)) {
+      refuse("it is cut off");
+    }
     const std::string name = names.substr(0, name_bytes);
     records_[name.substr(name.find('/') + 1)] = {begin, static_cast<std::int64_t>(where.bytes)};
     at += static_cast<std::uint64_t>(kEntryBytes) + name_bytes + extra_bytes + comment_bytes;
@@ -112,9 +114,10 @@ FileSpan TorchArchive::span_of(const PyTensor& tensor) const {
   if (tensor.elems() == 0) return {path_, 0, 0};
   const auto record = records_.find("data/" + tensor.storage);
   const std::int64_t size = size_bytes(tensor.element);
-  const std::int64_t end = (tensor.offset + tensor.elems()) * size;
-  if (record == records_.end() || end > record->second.bytes)
+  const std::int64_t held = record == records_.end() ? 0 : record->second.bytes / size;
+  if (tensor.offset > held || tensor.elems() > held - tensor.offset) {
     refuse("a tensor's bytes are missing");
+  }
   if (!tensor.contiguous()) refuse("a tensor is not contiguous");
   return {path_, record->second.offset + tensor.offset * size, tensor.elems() * size};
 }

@@ -9,6 +9,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/file_bytes.h"
+#include "capstan/checkpoint/file_name.h"
 
 namespace capstan::checkpoint {
 namespace {
@@ -76,6 +77,11 @@ double first_number(const TorchArchive& archive, const PyTensor& tensor) {
   const std::string bytes = read_text(file, span.offset, size_bytes(tensor.element));
   if (tensor.element == Element::f32) {
     float value = 0;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+  if (tensor.element == Element::f64) {
+    double value = 0;
     std::memcpy(&value, bytes.data(), sizeof value);
     return value;
   }
@@ -236,8 +242,11 @@ TrainedParams trained_fused(const DeepSpeedFiles& files, const PyValue& optimize
   const PyValue& torch_state = required(optimizer, kOptimizerDict, file_of(files));
   const auto params = module_params(files.model());
   std::int64_t elems = 0;
-  for (const auto& [name, count] : params) elems += count;
-  if (groups.items.size() != 1 || groups.items.front()->tensor.elems() != elems) {
+  bool too_many = false;
+  for (const auto& [name, count] : params) {
+    too_many = too_many || __builtin_add_overflow(elems, count, &elems);
+  }
+  if (too_many || groups.items.size() != 1 || groups.items.front()->tensor.elems() != elems) {
     throw IoError({.what = "the flat masters are not those of all parameters in one group",
                    .where = file_of(files),
                    .fix = "save with zero_optimization.stage 1, whose files name parameters"});
@@ -324,10 +333,14 @@ TrainedParams trained_universal(const DeepSpeedFiles& files) {
   TrainedParams trained;
   for (const std::vector<TensorSpec>& group : param_shapes(files.model())) {
     for (const TensorSpec& param : group) {
-      const std::filesystem::path folder = files.folder / "zero" / param.name;
-      for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-        const std::string name = entry.path().stem().string();
-        const TorchArchive archive(entry.path());
+      if (!is_plain_name(param.name)) {
+        throw IoError({.what = fmt::format("'{}' is no parameter's name", param.name),
+                       .where = file_of(files),
+                       .fix = "give a universal checkpoint that DeepSpeed wrote"});
+      }
+      for (const std::filesystem::path& path : files_in(files.folder / "zero" / param.name)) {
+        const std::string name = path.stem().string();
+        const TorchArchive archive(path);
         const PyValue* const inside = archive.root().find("param");
         const PyValue& value = inside != nullptr ? *inside : archive.root();
         if (name == "step" && value.kind == PyKind::tensor) {
