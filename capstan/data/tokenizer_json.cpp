@@ -15,6 +15,10 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Numbers without a token: a few are usual, most of them are a mistake.
+constexpr std::uint64_t kGapsPerToken = 16;
+constexpr std::uint64_t kFreeGaps = 65'536;
+
 // One tokenizer.json being read; knows the path for its messages.
 class TokenizerFile {
  public:
@@ -70,6 +74,23 @@ class TokenizerFile {
     }
   }
 
+  // A model has a row for every number up to the highest, so that gaps cost memory.
+  Token token_number(const Json& value, const std::string& text, const char* field) const {
+    const std::size_t tokens = json_.at("model").at("vocab").size() + added_count();
+    const std::uint64_t most = kGapsPerToken * tokens + kFreeGaps;
+    if (!value.is_number_integer() || value < 0 || value > most) {
+      const std::string said = value.is_number() ? value.dump() : value.type_name();
+      refuse("token \"" + text + "\" has the number " + said + ", but in a file of " +
+                 std::to_string(tokens) + " tokens it must be from 0 to " + std::to_string(most),
+             field);
+    }
+    return value.get<Token>();
+  }
+  std::size_t added_count() const {
+    const auto found = json_.find("added_tokens");
+    return found == json_.end() ? 0 : found->size();
+  }
+
   void put_token(const std::string& text, Token token) {
     if (model_.bytes_of_token.size() <= token) model_.bytes_of_token.resize(token + 1);
     model_.bytes_of_token[token] = bytes_of(text).value_or(text);
@@ -77,9 +98,10 @@ class TokenizerFile {
 
   void read_vocab() {
     for (const auto& [text, token] : json_.at("model").at("vocab").items()) {
-      tokens_[text] = token.get<Token>();
+      tokens_[text] = token_number(token, text, "model.vocab");
       put_token(text, tokens_[text]);
     }
+    if (tokens_.empty()) refuse("the vocabulary is empty", "model.vocab");
     for (int byte = 0; byte < 256; ++byte) {
       const auto found = tokens_.find(character_of(static_cast<unsigned char>(byte)));
       if (found != tokens_.end()) {
@@ -95,8 +117,10 @@ class TokenizerFile {
           refuse("this option is not supported", std::string("added_tokens.") + key);
         }
       }
-      const AddedToken added = {each.at("content"), each.at("id"), each.value("normalized", false)};
-      if (added.text.empty()) refuse("an added token is empty", "added_tokens");
+      const std::string text = each.at("content");
+      if (text.empty()) refuse("an added token is empty", "added_tokens");
+      const AddedToken added = {text, token_number(each.at("id"), text, "added_tokens.id"),
+                                each.value("normalized", false)};
       put_token(added.text, added.token);
       model_.added.push_back(added);
       const bool is_end = added.text == "<|endoftext|>";

@@ -106,5 +106,20 @@ TEST_F(TokenizerJson, NamesWhatItDoesNotSupport) {
   EXPECT_THROW(load_tokenizer(folder_.path() / "absent.json"), IoError);
 }
 
+TEST_F(TokenizerJson, NumbersThatWouldNeedMoreMemoryThanTheFileIsWorthAreRefused) {
+  for (const char* const number : {"-1", "4000000000", "4294967296", "1e3", "9223372036854775807",
+                                   "18446744073709551615", "\"5\"", "null", "100000"}) {
+    EXPECT_THAT(refusal(kSmall, R"("he": 5)", std::string(R"("he": )") + number),
+                testing::AllOf(HasSubstr("token \"he\" has the number"), HasSubstr("model.vocab")));
+    EXPECT_THAT(refusal(kSmall, R"("id": 9)", std::string(R"("id": )") + number),
+                HasSubstr("added_tokens.id"));
+  }
+  EXPECT_EQ(refusal(kSmall, R"("he": 5)", R"("he": 5000)"), "accepted");
+  EXPECT_THAT(refusal(R"({"model": {"vocab": {}, "merges": []},
+                          "pre_tokenizer": {"type": "ByteLevel"}})",
+                      "", ""),
+              HasSubstr("the vocabulary is empty"));
+}
+
 }  // namespace
 }  // namespace capstan::data
