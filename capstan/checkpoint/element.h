@@ -29,6 +29,8 @@ constexpr const ElementFacts& facts(Element element) {
 constexpr std::int64_t size_bytes(Element element) { return facts(element).bytes; }
 constexpr std::string_view name(Element element) { return facts(element).name; }
 
+constexpr bool is_floating(Element element) { return element <= Element::bf16; }
+
 constexpr std::optional<Element> element_named(std::string_view name) {
   for (const ElementFacts& each : kElements) {
     if (each.name == name) return each.element;

@@ -54,12 +54,19 @@ struct EngineState::LoadPlan {
 void EngineState::plan_weights(LoadPlan& plan, const Reader& reader, const StoredNames& names) {
   std::set<const IndexTensor*> used;
   const auto take = [&](const IndexTensor* stored, const std::string& name,
-                        const std::vector<std::int64_t>& shape) -> const IndexTensor* {
+                        const std::vector<std::int64_t>& shape,
+                        bool floating) -> const IndexTensor* {
     if (stored == nullptr) {
       plan.misfits.push_back(fmt::format("'{}' is missing in the checkpoint", name));
       return nullptr;
     }
     used.insert(stored);
+    if (checkpoint::is_floating(stored->spec.element) != floating) {
+      plan.misfits.push_back(fmt::format("'{}' holds {} in the checkpoint, {} in the model", name,
+                                         checkpoint::name(stored->spec.element),
+                                         floating ? "floating-point numbers" : "integers"));
+      return nullptr;
+    }
     if (stored->spec.shape == shape) return stored;
     plan.misfits.push_back(fmt::format("'{}' has shape [{}] in the checkpoint, [{}] in the model",
                                        name, fmt::join(stored->spec.shape, ", "),
@@ -71,7 +78,7 @@ void EngineState::plan_weights(LoadPlan& plan, const Reader& reader, const Store
     const IndexTensor* stored = nullptr;
     if (names.stored(p)) {
       stored = take(find_stored(reader, checkpoint::kModelColumn, names, p), names.name(p),
-                    names.spec(p, {}).shape);
+                    names.spec(p, {}).shape, /*floating=*/true);
     }
     plan.weights.push_back(stored);
     const bool has_master = stored != nullptr && plan.has_masters;
@@ -82,7 +89,8 @@ void EngineState::plan_weights(LoadPlan& plan, const Reader& reader, const Store
     const std::string name = names.buffer_name(buffer.name);
     if (name.empty()) continue;
     const IndexTensor* const stored =
-        take(reader.find(checkpoint::kModelColumn, name), name, buffer.tensor.sizes().vec());
+        take(reader.find(checkpoint::kModelColumn, name), name, buffer.tensor.sizes().vec(),
+             buffer.tensor.is_floating_point());
     if (stored != nullptr) plan.buffers.emplace_back(stored, buffer.tensor);
   }
   const checkpoint::Column* const column = reader.index().find(checkpoint::kModelColumn);

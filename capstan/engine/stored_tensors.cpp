@@ -207,6 +207,12 @@ void read_elems(checkpoint::Reader& reader, const checkpoint::IndexTensor& tenso
   const ElemRange range = layout::intersect(held.in_param, {0, tensor.spec.elems()});
   if (range.size() == 0) return;
   const at::ScalarType type = scalar_type_of(tensor.spec.element);
+  if (at::isFloatingType(type) != held.values.is_floating_point()) {
+    throw ConfigError({.what = fmt::format("'{}' holds {}, which is no number of its kind",
+                                           tensor.spec.name, name(tensor.spec.element)),
+                       .where = reader.folder().string(),
+                       .fix = "load a checkpoint of this model; this one was changed by hand"});
+  }
   reader.read(tensor, range.begin * size, range.end * size,
               [&](std::int64_t begin, std::span<const std::byte> bytes) {
                 const std::int64_t elems = std::ssize(bytes) / size;

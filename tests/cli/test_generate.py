@@ -4,6 +4,8 @@ import json
 import os
 import pty
 import re
+import resource
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -158,6 +160,68 @@ def test_errors_say_what_where_and_the_fix(checkpoint, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"")
     refused = generate(tmp_path, "x", check=False).stderr
     assert "not a GPT-2" in refused and "capstan.initialize" in refused
+
+
+@pytest.fixture
+def published(checkpoint, tmp_path):
+    """The checkpoint's weights as Hugging Face's files, to be changed."""
+    folder = tmp_path / "published"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(checkpoint / "global_step30" / name, folder)
+    return folder
+
+
+def refusal(folder, *more):
+    def limit():  # the memory that a config.json asks for must never be taken
+        resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+
+    done = subprocess.run([CAPSTAN, "generate", folder, "x", "--max-new-tokens", "3", *more], capture_output=True, text=True,
+                          timeout=TIMEOUT, preexec_fn=limit)
+    assert done.returncode == 2 and done.stdout == "", done.stdout + done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("key, value", [("n_layer", 10**12), ("n_layer", 3), ("n_embd", 2**40), ("n_positions", 10**15),
+                                        ("vocab_size", 10**12)])
+def test_a_config_that_is_not_the_weights_own_is_refused_before_memory_is_taken(published, key, value):
+    config = json.loads((published / "config.json").read_text())
+    config[key] = value
+    config["n_inner"] = None
+    config["n_head"] = 1
+    (published / "config.json").write_text(json.dumps(config))
+    error = refusal(published)
+    assert f'"{key}" is {value} there, but the weights are of a model with' in error, error
+
+
+def test_integers_and_what_is_not_a_number_are_no_weights(published):
+    weights = published / "model.safetensors"
+    data = weights.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    weights.write_bytes(data[:8] + data[8:8 + length].replace(b'"BF16"', b'"I16" ') + data[8 + length:])
+    error = refusal(published)
+    assert "holds I16 in the checkpoint, floating-point numbers in the model" in error
+    weights.write_bytes(data[:8 + length] + b"\xff\x7f" * ((len(data) - 8 - length) // 2))  # NaN, all of them
+    for more in ([], ["--sample"], ["--num-beams", "2"]):
+        assert "not a number (NaN)" in refusal(published, *more)
+
+
+def test_an_end_token_outside_the_vocabulary_is_refused(published):
+    config = json.loads((published / "config.json").read_text())
+    config["eos_token_id"] = -1
+    (published / "config.json").write_text(json.dumps(config))
+    assert '"eos_token_id" is -1' in refusal(published)
+
+
+def test_which_checkpoint_was_taken_is_always_told(checkpoint, tmp_path):
+    folder = tmp_path / "two"
+    shutil.copytree(checkpoint, folder)
+    shutil.copytree(folder / "global_step30", folder / "newer")
+    (folder / "newer" / "index.json").write_text("{")
+    for words in ([folder], [folder, "--tag", "global_step30"], [folder / "global_step30"]):
+        told = generate(*words, "x", "--max-new-tokens", 1).stderr
+        assert f"model: {folder}/global_step30\n" in told
+        assert ("newer is passed over: the index is damaged" in told) == (words == [folder])
 
 
 def test_a_trained_tokenizer_goes_with_the_checkpoint(tmp_path):

@@ -1,11 +1,17 @@
 #include "capstan/cli/generate/model_folder.h"
 
+#include <algorithm>
+#include <charconv>
 #include <optional>
+#include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
+#include "capstan/checkpoint/deepspeed/import.h"
+#include "capstan/checkpoint/file_plan.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/hugging_face.h"
 #include "capstan/checkpoint/index.h"
@@ -18,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfigFile = "config.json";
 constexpr const char* kTokenizerFile = "tokenizer.json";
+constexpr std::string_view kNamePrefix = "transformer.";  // of tensors, in some files
 
 // config.json of a GPT-2, value by value.
 class ModelConfig {
@@ -79,10 +86,55 @@ models::GptOptions read_model(const ModelConfig& config) {
   return options;
 }
 
-Tokens read_ends(const ModelConfig& config) {
+// How many blocks the weights are of: one more than the highest number in "h.<number>.".
+std::int64_t blocks_in(const checkpoint::Column& weights) {
+  std::int64_t blocks = 0;
+  for (const checkpoint::IndexTensor& tensor : weights.tensors) {
+    std::string_view name = tensor.spec.name;
+    if (name.starts_with(kNamePrefix)) name.remove_prefix(kNamePrefix.size());
+    std::int64_t block = 0;
+    if (!name.starts_with("h.")) continue;
+    const char* const digits = name.data() + 2;
+    if (std::from_chars(digits, name.data() + name.size(), block).ec != std::errc{}) continue;
+    blocks = std::max(blocks, block + 1);
+  }
+  return blocks;
+}
+
+// config.json is a small file that anybody can write: no memory is taken by it before the weights
+// say the same.
+void check_sizes(const ModelConfig& config, const models::GptOptions& model,
+                 const checkpoint::Reader& reader) {
+  const auto differs = [&](const char* key, std::int64_t said, std::int64_t found) {
+    if (said == found) return;
+    config.refuse(
+        fmt::format("\"{}\" is {} there, but the weights are of a model with {}", key, said, found),
+        "use the config.json that belongs to the weights");
+  };
+  const auto size = [&](const char* tensor, std::size_t dim) {
+    const checkpoint::IndexTensor* stored =
+        reader.find(checkpoint::kModelColumn, std::string(kNamePrefix) + tensor);
+    if (stored == nullptr) stored = reader.find(checkpoint::kModelColumn, tensor);
+    if (stored != nullptr && stored->spec.shape.size() == 2) return stored->spec.shape[dim];
+    config.refuse(fmt::format("the weights have no table \"{}\" as those of a GPT-2 do", tensor),
+                  "name the folder of a GPT-2");
+  };
+  differs("vocab_size", model.vocab, size("wte.weight", 0));
+  differs("n_embd", model.width, size("wte.weight", 1));
+  differs("n_positions", model.context, size("wpe.weight", 0));
+  differs("n_layer", model.layers, blocks_in(*reader.index().find(checkpoint::kModelColumn)));
+}
+
+Tokens read_ends(const ModelConfig& config, std::int64_t vocab) {
   Tokens ends;
-  const auto add = [&ends](const json::Value& value) {
-    if (value.integer() != nullptr) ends.push_back(static_cast<data::Token>(*value.integer()));
+  const auto add = [&](const json::Value& value) {
+    if (value.integer() == nullptr) return;
+    if (*value.integer() < 0 || *value.integer() >= vocab) {
+      config.refuse(fmt::format("\"eos_token_id\" is {}, outside the vocabulary of {}",
+                                *value.integer(), vocab),
+                    "write the number of the token that ends a text, or leave it out");
+    }
+    ends.push_back(static_cast<data::Token>(*value.integer()));
   };
   const json::Value* const value = config.find("eos_token_id");
   if (value == nullptr) return ends;
@@ -143,7 +195,8 @@ ModelFolder open_model_folder(const fs::path& folder, const std::string& tag) {
   ModelFolder found = find_weights(folder, tag);
   const ModelConfig config(found.files / kConfigFile);
   found.model = read_model(config);
-  found.ends = read_ends(config);
+  check_sizes(config, found.model, checkpoint::open_reader(found.files));
+  found.ends = read_ends(config, found.model.vocab);
   return found;
 }
 

@@ -103,6 +103,14 @@ IoError gone(const std::filesystem::path& folder) {
                   .fix = "try again; does somebody remove checkpoints?"});
 }
 
+ConfigError not_numbers(const std::filesystem::path& folder) {
+  return ConfigError({.what = "the model's output is not a number (NaN), so that no token follows",
+                      .where = folder.string(),
+                      .fix =
+                          "the weights are damaged, their training diverged, or they overflow in "
+                          "fp16: use another checkpoint, or bf16 or fp32 in --config"});
+}
+
 class Generator {
  public:
   Generator(const Arguments& arguments, comm::World& world, const ModelFolder& folder)
@@ -188,6 +196,9 @@ class Generator {
   std::vector<at::Tensor> pass(std::span<models::Sequences> all) {
     std::vector<at::Tensor> logits = model_->next_logits(all);
     engine_->sharded().end_pass();
+    for (const at::Tensor& each : logits) {
+      if (at::isnan(each).any().item<bool>()) throw not_numbers(folder_.files);
+    }
     return logits;
   }
 
