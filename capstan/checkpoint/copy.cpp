@@ -27,7 +27,9 @@ Piece piece_from(Reader& from, const std::string& column, const IndexTensor& ten
 std::vector<ExtraFile> extra_files(const Reader& from) {
   std::vector<ExtraFile> files;
   for (const FileFact& file : from.index().files) {
-    if (!file.sum || file.name.ends_with(".safetensors.index.json")) continue;
+    const bool text = std::ranges::any_of(
+        from.index().text_files, [&](const auto& each) { return each.second == file.name; });
+    if (!file.sum || text || file.name.ends_with(".safetensors.index.json")) continue;
     files.push_back({file.name, from.read_extra_file(file.name)});
   }
   return files;

@@ -10,17 +10,27 @@
 namespace capstan::checkpoint {
 namespace {
 
+// At most, of a tensor in the header beside its name.
+constexpr std::int64_t kHeaderEntryBytes = 100;
+constexpr std::int64_t kHeaderDimBytes = 22;
+
 std::vector<std::vector<TensorSpec>> cut_into_files(const std::vector<TensorSpec>& tensors,
                                                     std::int64_t max_bytes) {
   std::vector<std::vector<TensorSpec>> files(1);
   std::int64_t bytes = 0;
+  std::int64_t header_bytes = 0;
   for (const TensorSpec& spec : tensors) {
-    if (!files.back().empty() && bytes + spec.bytes() > max_bytes) {
+    const std::int64_t entry_bytes = std::ssize(json::write(json::Value(spec.name))) +
+                                     kHeaderEntryBytes + kHeaderDimBytes * std::ssize(spec.shape);
+    if (!files.back().empty() &&
+        (bytes + spec.bytes() > max_bytes || header_bytes + entry_bytes > kMaxHeaderBytes)) {
       files.emplace_back();
       bytes = 0;
+      header_bytes = 0;
     }
     files.back().push_back(spec);
     bytes += spec.bytes();
+    header_bytes += entry_bytes;
   }
   return files;
 }

@@ -1,12 +1,14 @@
 // The index of one checkpoint: every tensor with its place and checksums, and the state of the run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "capstan/checkpoint/tensor_spec.h"
@@ -61,12 +63,21 @@ struct Index {
   TrainingState state;
   std::vector<Column> columns;
   std::vector<FileFact> files;
+  // Texts of the state that stand in files of their own, by their key: large ones. The state then
+  // has "null" for them, until a Reader has read the file.
+  std::map<std::string, std::string> text_files;
 
   const Column* find(std::string_view column) const;
   // Throws ConfigError that names the tensor.
   const IndexTensor& tensor(std::string_view column, std::string_view tensor) const;
   bool operator==(const Index&) const = default;
 };
+
+// The texts of a state that are their owner's, by the keys that they have in an index.
+inline constexpr std::array<std::pair<const char*, std::string TrainingState::*>, 3> kTexts = {
+    {{"lr_scheduler", &TrainingState::lr_scheduler},
+     {"data", &TrainingState::data},
+     {"client_state", &TrainingState::client_state}}};
 
 inline constexpr const char* kIndexFile = "index.json";
 inline constexpr const char* kIndexChecksumFile = "index.checksum";

@@ -46,6 +46,18 @@ void check_place(const IndexTensor& tensor, const FilesByName& files, const std:
   }
 }
 
+void check_text_files(const Index& index, const FilesByName& files, const std::string& source) {
+  for (const auto& [key, file] : index.text_files) {
+    const bool known =
+        std::ranges::any_of(kTexts, [&](const auto& each) { return each.first == key; });
+    const auto found = files.find(file);
+    if (known && found != files.end() && found->second->sum) continue;
+    refuse_index(fmt::format("'{}' is said to be in file '{}', which is not listed with a checksum",
+                             key, file),
+                 source);
+  }
+}
+
 }  // namespace
 
 bool is_loss_scale(const std::map<std::string, double>& fields) {
@@ -58,6 +70,7 @@ bool is_loss_scale(const std::map<std::string, double>& fields) {
 
 void check(const Index& index, const std::string& source) {
   const FilesByName files = files_by_name(index, source);
+  check_text_files(index, files, source);
   std::set<std::string_view> columns;
   for (const Column& column : index.columns) {
     if (!columns.insert(column.name).second) {

@@ -1,4 +1,5 @@
 // The index as JSON text and back.
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,7 +19,12 @@ using json::Object;
 using json::Value;
 
 constexpr const char* kFormatName = "capstan checkpoint";
-constexpr std::int64_t kFormatVersion = 1;
+// The second has texts in files of their own. An index without them is one of the first, so that
+// older programs read it.
+constexpr std::int64_t kFirstVersion = 1;
+constexpr std::int64_t kTextFilesVersion = 2;
+// As large as whatever was saved makes it.
+constexpr json::ReadLimits kIndexLimits{.bytes = std::numeric_limits<std::size_t>::max()};
 
 template <typename Items, typename Make>
 Value array_of(const Items& items, Make&& make) {
@@ -55,11 +61,9 @@ Value state_json(const TrainingState& state) {
              each.add("params", texts(group.params)).add("hyper", object_of(group.hyper));
              return each;
            }));
-  object.add("optimizer", std::move(optimizer))
-      .add("lr_scheduler", json::read(state.lr_scheduler, "lr_scheduler"))
-      .add("data", json::read(state.data, "data"))
-      .add("client_state", json::read(state.client_state, "client_state"))
-      .add("aliases", object_of(state.aliases))
+  object.add("optimizer", std::move(optimizer));
+  for (const auto& [key, text] : kTexts) object.add(key, json::read(state.*text, key));
+  object.add("aliases", object_of(state.aliases))
       .add("frozen", texts(state.frozen))
       .add("buffers", texts(state.buffers));
   return object;
@@ -210,18 +214,17 @@ TrainingState read_state(const Fields& in) {
       state.param_groups.push_back({group.texts("params"), group.numbers("hyper")});
     }
   }
-  state.lr_scheduler = json_text(in.value("lr_scheduler"));
   // The rest of it is its saver's own.
   if (in.value("data").find("position") != nullptr) in.inside("data").count("position");
-  state.data = json_text(in.value("data"));
-  state.client_state = json_text(in.value("client_state"));
+  for (const auto& [key, text] : kTexts) state.*text = json_text(in.value(key));
   state.aliases = in.text_map("aliases");
   state.frozen = in.texts("frozen");
   state.buffers = in.texts("buffers");
   return state;
 }
 
-std::vector<Block> read_blocks(const Fields& in, std::int64_t tensor_bytes) {
+// Each ends between two elements: ranges of elements are read block by block.
+std::vector<Block> read_blocks(const Fields& in, const TensorSpec& spec) {
   std::vector<Block> blocks;
   const Array& flat = in.array("blocks");
   if (flat.size() % 2 != 0) in.fail("blocks", "a list of ends and checksums");
@@ -229,7 +232,8 @@ std::vector<Block> read_blocks(const Fields& in, std::int64_t tensor_bytes) {
   for (std::size_t i = 0; i + 1 < flat.size(); i += 2) {
     const auto sum =
         flat[i + 1].text() == nullptr ? std::nullopt : read_checksum(*flat[i + 1].text());
-    if (flat[i].integer() == nullptr || *flat[i].integer() <= last || !sum) {
+    if (flat[i].integer() == nullptr || *flat[i].integer() <= last ||
+        *flat[i].integer() % size_bytes(spec.element) != 0 || !sum) {
       in.fail("blocks", "a list of ends and checksums");
     }
     if (*flat[i].integer() - last > kBlockBytes)
@@ -237,7 +241,7 @@ std::vector<Block> read_blocks(const Fields& in, std::int64_t tensor_bytes) {
     last = *flat[i].integer();
     blocks.push_back({last, *sum});
   }
-  if (last != tensor_bytes) in.fail("blocks", "a cover of the tensor");
+  if (last != spec.bytes()) in.fail("blocks", "a cover of the tensor");
   return blocks;
 }
 
@@ -255,7 +259,7 @@ IndexTensor read_tensor(const Value& value, const std::string& where) {
   if (!is_countable(tensor.spec)) in.fail("shape", "one that fits on any disk");
   tensor.file = in.name("file");
   tensor.begin = in.count("begin");
-  tensor.blocks = read_blocks(in, tensor.spec.bytes());
+  tensor.blocks = read_blocks(in, tensor.spec);
   return tensor;
 }
 
@@ -264,13 +268,14 @@ IndexTensor read_tensor(const Value& value, const std::string& where) {
 std::string to_json(const Index& index) {
   Value root{Object{}};
   root.add("format", Value(kFormatName))
-      .add("version", Value(kFormatVersion))
+      .add("version", Value(index.text_files.empty() ? kFirstVersion : kTextFilesVersion))
       .add("tag", Value(index.tag))
       .add("sequence", Value(index.sequence))
       .add("latest", Value(index.latest))
       .add("saved_at", Value(index.saved_at))
-      .add("state", state_json(index.state))
-      .add("files", array_of(index.files, file_json));
+      .add("state", state_json(index.state));
+  if (!index.text_files.empty()) root.add("text_files", object_of(index.text_files));
+  root.add("files", array_of(index.files, file_json));
   root.add("columns", array_of(index.columns, [](const Column& column) {
              Value object{Object{}};
              object.add("name", Value(column.name));
@@ -283,15 +288,17 @@ std::string to_json(const Index& index) {
 Index index_from_json(const std::string& text, const std::string& source) {
   Value root;
   try {
-    root = json::read(text, source);
+    root = json::read(text, source, kIndexLimits);
   } catch (const ConfigError& error) {
     throw IoError({.what = "the index is no JSON: " + error.info().what,
                    .where = error.info().where,
                    .fix = "load another checkpoint"});
   }
   const Fields in(root, source);
-  if (in.text("format") != kFormatName || in.integer("version") != kFormatVersion) {
-    in.fail("format", fmt::format("'{}', version {}", kFormatName, kFormatVersion));
+  const bool known = in.text("format") == kFormatName;
+  const std::int64_t version = in.integer("version");
+  if (!known || version < kFirstVersion || version > kTextFilesVersion) {
+    in.fail("format", fmt::format("'{}', version 1 or 2", kFormatName));
   }
   Index index{.tag = in.name("tag"), .sequence = in.count("sequence")};
   index.latest = in.value("latest").boolean() != nullptr && *in.value("latest").boolean();
@@ -311,6 +318,7 @@ Index index_from_json(const std::string& text, const std::string& source) {
     }
     index.columns.push_back(std::move(column));
   }
+  if (version == kTextFilesVersion) index.text_files = in.text_map("text_files");
   check(index, source);
   return index;
 }

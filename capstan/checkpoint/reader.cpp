@@ -13,12 +13,29 @@ namespace capstan::checkpoint {
 
 Reader::Reader(std::filesystem::path folder)
     : folder_(std::move(folder)), index_(read_index(folder_)) {
+  read_texts();
   list_tensors();
 }
 
 Reader::Reader(std::filesystem::path folder, Index index, Source source)
     : folder_(std::move(folder)), index_(std::move(index)), source_(std::move(source)) {
   list_tensors();
+}
+
+void Reader::read_texts() {
+  for (const auto& [key, member] : kTexts) {
+    const auto name = index_.text_files.find(key);
+    if (name == index_.text_files.end()) continue;
+    const auto file = std::ranges::find(index_.files, name->second, &FileFact::name);
+    std::string& text = index_.state.*member;
+    text = read_extra_file(file->name);
+    if (file->sum == checksum(std::as_bytes(std::span(text)))) continue;
+    throw IoError({.what = fmt::format(
+                       "{} is damaged: it has another checksum than when it was saved", file->name),
+                   .where = folder_.string(),
+                   .fix = "load another checkpoint; `capstan checkpoint verify` tells which are "
+                          "whole"});
+  }
 }
 
 void Reader::list_tensors() {

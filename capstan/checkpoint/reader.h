@@ -43,6 +43,7 @@ class Reader {
   std::string read_extra_file(const std::string& name) const;
 
  private:
+  void read_texts();
   void list_tensors();
   const io::File& file(const std::string& name);
   std::span<const std::byte> read_block(const IndexTensor& tensor, std::int64_t begin,

@@ -17,8 +17,6 @@ namespace {
 constexpr std::int64_t kLengthBytes = 8;
 // Tensors begin on a multiple of this: readers map files and want aligned elements.
 constexpr std::int64_t kDataAlignBytes = 64;
-// As other readers of the format allow.
-constexpr std::int64_t kMaxHeaderBytes = 100'000'000;
 
 [[noreturn]] void refuse(const io::File& file, const std::string& what) {
   throw IoError({.what = what,
@@ -143,7 +141,7 @@ Safetensors read_safetensors(const io::File& file) {
   const auto data_begin = static_cast<std::int64_t>(result.header.size());
   json::Value header;
   try {
-    header = json::read(text, file.path().string());
+    header = json::read(text, file.path().string(), {.bytes = kMaxHeaderBytes});
   } catch (const ConfigError& error) {
     refuse(file, "the header is no JSON: " + error.info().what);
   }

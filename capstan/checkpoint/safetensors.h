@@ -29,6 +29,9 @@ struct Safetensors {
   std::string header;  // the first bytes of the file, length included
 };
 
+// As other readers of the format allow.
+inline constexpr std::int64_t kMaxHeaderBytes = 100'000'000;
+
 // Where each tensor stands in a file that holds exactly these, in this order.
 Safetensors lay_out(const std::vector<TensorSpec>& tensors,
                     const std::map<std::string, std::string>& metadata);

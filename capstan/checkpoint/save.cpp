@@ -6,6 +6,7 @@
 #include <chrono>
 #include <ctime>
 #include <system_error>
+#include <utility>
 
 #include <unistd.h>
 
@@ -25,6 +26,8 @@ namespace capstan::checkpoint {
 namespace {
 
 constexpr const char* kPartialMark = ".partial-";
+constexpr std::int64_t kMaxInlineBytes = 256 << 10;
+constexpr int kMaxInlineDepth = 32;
 constexpr const char* kReplaced = ".replaced";
 constexpr const char* kBegunFile = "begun";  // made last, when every other file is there
 
@@ -159,6 +162,60 @@ Index make_index(const std::filesystem::path& partial, const SaveRequest& reques
   return index;
 }
 
+int nesting_of(const std::string& text) {
+  int depth = 0;
+  int deepest = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (!quoted && (c == '[' || c == '{')) {
+      deepest = std::max(deepest, ++depth);
+    } else if (!quoted && (c == ']' || c == '}')) {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+// Texts that would make the index slow to read, or that its reader would refuse, leave it for files
+// of their own, which nobody but their owner looks into.
+std::vector<ExtraFile> take_out_large_texts(Index& index) {
+  std::vector<ExtraFile> files;
+  for (const auto& [key, member] : kTexts) {
+    std::string& text = index.state.*member;
+    if (std::ssize(text) <= kMaxInlineBytes && nesting_of(text) <= kMaxInlineDepth) continue;
+    const std::string name = fmt::format("state.{}.json", key);
+    files.push_back({name, std::exchange(text, "null")});
+    index.text_files[key] = name;
+  }
+  return files;
+}
+
+// What was written is read again: a checkpoint that cannot be loaded is no checkpoint.
+void check_written(const std::filesystem::path& partial, const std::string& index_text,
+                   const std::vector<ExtraFile>& files) {
+  std::string problem;
+  try {
+    if (to_json(read_index(partial)) != index_text) problem = "the index reads as something else";
+    for (const ExtraFile& file : files) {
+      if (read_text_file(partial / file.name) != file.text)
+        problem = file.name + " has other bytes";
+    }
+  } catch (const Error& error) {
+    problem = error.info().what;
+  }
+  if (problem.empty()) return;
+  throw IoError({.what = "what was written cannot be read back: " + problem,
+                 .where = partial.parent_path().string(),
+                 .fix =
+                     "nothing was saved and older checkpoints are untouched; check the disk, and "
+                     "what is given to the checkpoint beside the model"});
+}
+
 void write_extra_files(const std::filesystem::path& partial, const std::vector<ExtraFile>& files,
                        Index& index, Disk& disk) {
   for (const ExtraFile& file : files) {
@@ -203,11 +260,13 @@ Committed commit(const std::filesystem::path& partial, const SaveRequest& reques
   if (std::string text = weights_index(plan); !text.empty()) {
     extra.push_back({"model.safetensors.index.json", std::move(text)});
   }
+  for (ExtraFile& file : take_out_large_texts(index)) extra.push_back(std::move(file));
   write_extra_files(partial, extra, index, disk);
   const std::string text = to_json(index);
   write_text_file(partial / kIndexFile, text, disk.calls);
   write_text_file(partial / kIndexChecksumFile,
                   checksum_text(checksum(std::as_bytes(std::span(text)))) + "\n", disk.calls);
+  check_written(partial, text, extra);
   std::error_code ignored;
   std::filesystem::remove(partial / kBegunFile, ignored);
   for (int rank = 0; rank < ranks; ++rank) {

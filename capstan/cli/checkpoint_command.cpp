@@ -78,6 +78,22 @@ void print_column(const checkpoint::Column& column, bool tensors) {
   }
 }
 
+// One of the texts of the state; of a long one its size.
+void print_text(const checkpoint::Index& index, const std::string& key, const char* name) {
+  constexpr std::size_t kMost = 2000;
+  const auto text = std::ranges::find(checkpoint::kTexts, key,
+                                      [](const auto& each) { return std::string(each.first); });
+  const std::string& found = index.state.*text->second;
+  if (const auto file = index.text_files.find(key); file != index.text_files.end()) {
+    const auto fact = std::ranges::find(index.files, file->second, &checkpoint::FileFact::name);
+    fmt::print("  {} in {}, {}\n", name, file->second, format_bytes(fact->bytes));
+  } else if (found.size() > kMost) {
+    fmt::print("  {} of {}\n", name, format_bytes(std::ssize(found)));
+  } else if (found != "null" && found != "{}") {
+    fmt::print("  {} {}\n", name, found);
+  }
+}
+
 void print_checkpoint(const fs::path& folder, bool tensors) {
   const checkpoint::Index index = checkpoint::read_index(folder);
   const checkpoint::TrainingState& state = index.state;
@@ -98,8 +114,8 @@ void print_checkpoint(const fs::path& folder, bool tensors) {
   if (!state.optimizer.empty()) {
     fmt::print("  optimizer {}: {}\n", state.optimizer, fmt::join(state.optimizer_states, ", "));
   }
-  if (state.data != "null") fmt::print("  data {}\n", state.data);
-  if (state.client_state != "{}") fmt::print("  client state {}\n", state.client_state);
+  print_text(index, "data", "data");
+  print_text(index, "client_state", "client state");
   for (const auto& [alias, owner] : state.aliases) fmt::print("  {} is {}\n", alias, owner);
   for (const checkpoint::Column& column : index.columns) print_column(column, tensors);
 }

@@ -169,7 +169,7 @@ std::string quote_for_message(std::string_view text) {
   return out;
 }
 
-std::string read_quoted(Scanner& scan, const std::string& open_keys) {
+std::string read_quoted(Scanner& scan, const std::function<std::string()>& open_keys) {
   const Place opened = scan.place();
   if (scan.starts_with("'''")) {
     scan.skip(3);
@@ -179,7 +179,8 @@ std::string read_quoted(Scanner& scan, const std::string& open_keys) {
   std::string text;
   while (scan.peek() != quote || scan.at_end()) {
     if (scan.at_end() || scan.peek() == '\n') {
-      const std::string inside = open_keys.empty() ? "" : fmt::format(" (inside {})", open_keys);
+      const std::string keys = open_keys();
+      const std::string inside = keys.empty() ? "" : fmt::format(" (inside {})", keys);
       scan.fail(
           fmt::format("a string is not closed on its line{}", inside), opened,
           fmt::format("add the closing {}; if the text ends here, it was cut off: copy all of it",
@@ -197,16 +198,18 @@ std::string read_quoted(Scanner& scan, const std::string& open_keys) {
 
 Value read_unquoted(Scanner& scan) {
   const Place start = scan.place();
-  const std::string_view line = scan.rest().substr(0, scan.rest().find('\n'));
-  const std::size_t token_size = std::min(line.find_first_of(" \t\r,}]#/"), line.size());
-  const std::string_view token = line.substr(0, token_size);
-  const std::size_t gap = std::min(line.find_first_not_of(" \t\r", token_size), line.size());
-  if (ends_value(line.substr(gap))) {
+  // Not up to the line's end before it is needed: a text of millions of numbers may be one line.
+  const std::string_view rest = scan.rest();
+  const std::size_t token_size = std::min(rest.find_first_of(" \t\r\n,}]#/"), rest.size());
+  const std::string_view token = rest.substr(0, token_size);
+  const std::size_t gap = std::min(rest.find_first_not_of(" \t\r", token_size), rest.size());
+  if (ends_value(rest.substr(gap))) {
     if (std::optional<Value> literal = parse_literal(token)) {
       scan.skip(token_size);
       return *literal;
     }
   }
+  const std::string_view line = rest.substr(0, rest.find('\n'));
   const std::string_view text = trim(line);
   if (const std::size_t next = text.find('"');
       next != std::string_view::npos && text.find(':', next) != std::string_view::npos) {

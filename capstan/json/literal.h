@@ -1,6 +1,7 @@
 // The scalars of a text: quoted strings with escapes, and what stands without quotes.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -9,8 +10,8 @@
 
 namespace capstan::json {
 
-// At a quote: "…", '…' or '''…'''. `open_keys` names the object around it, for messages.
-std::string read_quoted(Scanner& scan, const std::string& open_keys);
+// At a quote: "…", '…' or '''…'''. `open_keys` names the object around it, for a message.
+std::string read_quoted(Scanner& scan, const std::function<std::string()>& open_keys);
 
 // A number, true, false, null (also as Python writes them: True, None, Infinity, NaN), or else a
 // string up to the end of the line with `quoted` false.

@@ -21,7 +21,8 @@ bool is_key_byte(char c) { return static_cast<unsigned char>(c) > ' ' && !is_pun
 
 class Reader {
  public:
-  Reader(std::string_view text, const std::string& source) : scan_(text, source) {}
+  Reader(std::string_view text, const std::string& source, int max_depth)
+      : scan_(text, source), max_depth_(max_depth) {}
 
   Document read() {
     scan_.skip_blank();
@@ -72,7 +73,7 @@ class Reader {
         return nested('[', ']');
       case '"':
       case '\'':
-        return Value(read_quoted(scan_, open_keys()));
+        return Value(read_quoted(scan_, [this] { return open_keys(); }));
       default:
         break;
     }
@@ -88,8 +89,8 @@ class Reader {
 
   Value nested(char open, char close) {
     const Place opened = scan_.place();
-    if (++depth_ > kMaxDepth) {
-      scan_.fail(fmt::format("nested deeper than {} levels", kMaxDepth), opened,
+    if (++depth_ > max_depth_) {
+      scan_.fail(fmt::format("nested deeper than {} levels", max_depth_), opened,
                  "flatten it; no key of a configuration lies that deep");
     }
     scan_.skip(1);
@@ -150,7 +151,7 @@ class Reader {
     const Place start = scan_.place();
     std::string key;
     if (scan_.peek() == '"' || scan_.peek() == '\'') {
-      key = read_quoted(scan_, open_keys());
+      key = read_quoted(scan_, [this] { return open_keys(); });
     } else {
       while (is_key_byte(scan_.peek())) key += scan_.take();
       if (key.empty()) {
@@ -180,12 +181,11 @@ class Reader {
 
   // The text of a documentation's placeholder "[a|b|c]" that starts here, else empty.
   std::string_view placeholder() const {
-    const std::string_view line = scan_.rest().substr(0, scan_.rest().find('\n'));
-    const std::size_t close = line.find(']');
-    if (close == std::string_view::npos) return {};
-    const std::string_view text = line.substr(0, close + 1);
-    const bool plain = text.find_first_of("{}:,\"'", 1) == std::string_view::npos;
-    return plain && text.find('|') != std::string_view::npos ? text : std::string_view{};
+    const std::string_view rest = scan_.rest();
+    const std::size_t close = rest.find_first_of("]{}:,\"'\n", 1);
+    if (close == std::string_view::npos || rest[close] != ']') return {};
+    const std::string_view text = rest.substr(0, close + 1);
+    return text.find('|') != std::string_view::npos ? text : std::string_view{};
   }
 
   Value skip_placeholder(std::string_view text) {
@@ -256,13 +256,14 @@ class Reader {
   std::vector<Open> open_;
   std::string key_;  // the last key read
   Place swallowed_;  // the last unquoted string that holds brackets or commas
+  int max_depth_;
   int depth_ = 0;
 };
 
 }  // namespace
 
-Document read_document(std::string_view text, const std::string& source) {
-  if (text.size() > kMaxTextBytes) {
+Document read_document(std::string_view text, const std::string& source, const ReadLimits& limits) {
+  if (text.size() > limits.bytes) {
     throw ConfigError({.what = fmt::format("the text has {}",
                                            format_bytes(static_cast<std::int64_t>(text.size()))),
                        .where = source,
@@ -271,11 +272,11 @@ Document read_document(std::string_view text, const std::string& source) {
   require_utf8(text, source);
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  return Reader(text, source).read();
+  return Reader(text, source, limits.depth).read();
 }
 
-Value read(std::string_view text, const std::string& source) {
-  Document document = read_document(text, source);
+Value read(std::string_view text, const std::string& source, const ReadLimits& limits) {
+  Document document = read_document(text, source, limits);
   if (!document.problems.empty()) throw ConfigError(document.problems.front());
   return std::move(document.root);
 }

@@ -14,8 +14,14 @@ namespace capstan::json {
 
 // Deeper nesting is refused: no configuration needs it, and the stack stays small.
 inline constexpr int kMaxDepth = 64;
-// Larger texts are refused: this is for configurations and indexes.
+// Larger texts are refused: no configuration is.
 inline constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20;
+
+// For texts of other kinds.
+struct ReadLimits {
+  std::size_t bytes = kMaxTextBytes;
+  int depth = kMaxDepth;
+};
 
 struct Document {
   Value root;
@@ -25,10 +31,11 @@ struct Document {
 
 // Reads on after a doubled key (the first one counts) or a placeholder such as [0|1|2|3] (null
 // stands for it) and lists them; throws ConfigError where nothing can be read any more.
-Document read_document(std::string_view text, const std::string& source);
+Document read_document(std::string_view text, const std::string& source,
+                       const ReadLimits& limits = {});
 
 // As read_document, but any problem is a ConfigError.
-Value read(std::string_view text, const std::string& source);
+Value read(std::string_view text, const std::string& source, const ReadLimits& limits = {});
 
 // Throws ConfigError when the file is missing, is no file, or is too large; IoError when it cannot
 // be read.

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "capstan/checkpoint/copy.h"
+#include "capstan/checkpoint/file_bytes.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/verify.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
@@ -146,6 +148,79 @@ TEST(Save, TagsMustBeNamesOfFolders) {
   for (const std::string tag : {"", "a/b", ".hidden", "latest"}) {
     EXPECT_THAT(error_text([&] { save({.folder = folder.path(), .tag = tag}); }),
                 HasSubstr("cannot be a checkpoint's tag"));
+  }
+}
+
+// A checkpoint whose state has this text of the client's.
+std::filesystem::path save_with(const std::filesystem::path& folder, const std::string& client) {
+  io::DurableCalls calls;
+  Disk disk = system_disk(calls);
+  const auto columns = test_columns();
+  const FilePlan plan = plan_files(columns, 1 << 30);
+  const SaveRequest request{.folder = folder,
+                            .tag = "step1",
+                            .state = {.progress = {{"steps", 1}}, .client_state = client}};
+  const auto partial = begin_save(request, plan, disk);
+  PieceWriter writer(plan, partial, {}, disk);
+  for (const Piece& piece : test_pieces(columns, 0, 1, 1)) writer.write(piece);
+  write_part(partial, 0, writer.finish(), disk);
+  return commit_save(partial, request, plan, 1, disk).folder;
+}
+
+TEST(Texts, LargeOrDeepOnesHaveAFileOfTheirOwnAndComeBack) {
+  std::string many = "{\"numbers\": [";
+  for (int i = 0; i < 200'000; ++i) many += std::to_string(i) + ", ";
+  many += "0]}";
+  const std::string deep = "{\"deep\": " + std::string(150, '[') + std::string(150, ']') + "}";
+  for (const std::string& client : {many, deep}) {
+    const test::TempFolder folder;
+    const auto checkpoint = save_with(folder.path(), client);
+    EXPECT_EQ(Reader(checkpoint).index().state.client_state, client);
+    EXPECT_EQ(verify(checkpoint).problems, std::vector<std::string>{});
+    EXPECT_LT(std::filesystem::file_size(checkpoint / kIndexFile), 10'000U);
+    EXPECT_EQ(read_text_file(checkpoint / "state.client_state.json"), client);
+    // A copy has it in the same way.
+    Reader reader(checkpoint);
+    const Committed copy = copy_checkpoint(reader, {folder.path(), "copy"});
+    EXPECT_EQ(Reader(copy.folder).index().state.client_state, client);
+    flip_bit(checkpoint / "state.client_state.json", 1);
+    EXPECT_THAT(error_text([&] { const Reader damaged(checkpoint); }),
+                HasSubstr("state.client_state.json is damaged"));
+    EXPECT_THAT(verify(checkpoint).problems, testing::Contains(HasSubstr("client_state")));
+  }
+}
+
+TEST(Texts, SmallOnesStandInTheIndexAsOlderProgramsReadIt) {
+  const test::TempFolder folder;
+  const std::string client = R"({"text": "[[[[{{{{\"", "epoch": 3})";
+  const auto checkpoint = save_with(folder.path(), client);
+  EXPECT_THAT(read_text_file(checkpoint / kIndexFile), HasSubstr("\"version\": 1"));
+  EXPECT_EQ(Reader(checkpoint).index().state.client_state, client);
+}
+
+// The last write of a small file changes a byte, as a failing disk or memory may.
+struct LyingDisk : io::DurableCalls {
+  explicit LyingDisk(std::string path) : path(std::move(path)) {}
+  ssize_t pwrite(int fd, std::span<const std::byte> bytes, std::int64_t offset) override {
+    const auto name = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd));
+    if (name.filename() != path) return io::DurableCalls::pwrite(fd, bytes, offset);
+    std::vector<std::byte> wrong(bytes.begin(), bytes.end());
+    wrong.back() = std::byte{'?'};
+    return io::DurableCalls::pwrite(fd, wrong, offset);
+  }
+  std::string path;
+};
+
+TEST(Save, WhatDoesNotReadBackIsNotSaved) {
+  for (const char* const file : {"index.json", "config.json"}) {
+    const test::TempFolder folder;
+    save({.folder = folder.path(), .tag = "step1", .version = 1});
+    LyingDisk calls(file);
+    Disk disk = system_disk(calls);
+    const std::string error =
+        error_text([&] { save({.folder = folder.path(), .tag = "step2", .version = 2}, disk); });
+    EXPECT_THAT(error, HasSubstr("cannot be read back"));
+    EXPECT_TRUE(holds_version(newest_complete(folder.path())->folder, 1));
   }
 }
 

@@ -167,5 +167,25 @@ TEST(Reader, RefusesDeepNestingInsteadOfOverflowingTheStack) {
   EXPECT_NO_THROW(read(std::string(kMaxDepth, '[') + std::string(kMaxDepth, ']'), "test"));
 }
 
+// On one line, as other programs write it: hours, if each value looked for the line's end.
+TEST(Reader, TakesTimeInProportionToTheText) {
+  std::string text = "{\"numbers\": [";
+  for (int i = 0; i < 1'000'000; ++i) text += "1234, ";
+  text += "[0]], \"lists\": [";
+  for (int i = 0; i < 300'000; ++i) text += "[1],";
+  text += "[2]]}";
+  const Value value = read(text, "test");
+  EXPECT_EQ(value.find("numbers")->array()->size(), 1'000'001U);
+  EXPECT_EQ(value.find("lists")->array()->size(), 300'001U);
+}
+
+TEST(Reader, LimitsAreTheCallers) {
+  const std::string deep = std::string(100, '[') + std::string(100, ']');
+  EXPECT_THAT(error_of(deep).what, HasSubstr("nested deeper than 64"));
+  EXPECT_NO_THROW(read(deep, "test", {.depth = 100}));
+  EXPECT_THROW(read("[1, 2]", "test", {.bytes = 5}), ConfigError);
+  EXPECT_NO_THROW(read("[1, 2]", "test", {.bytes = 6}));
+}
+
 }  // namespace
 }  // namespace capstan::json

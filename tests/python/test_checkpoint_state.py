@@ -6,10 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import ranks
 import torch
 
 import capstan
 
+deepspeed = pytest.importorskip("deepspeed", reason="needs the package deepspeed")
 state = pytest.importorskip("deepspeed.runtime.checkpoint_state", reason="needs the package deepspeed")
 
 
@@ -28,7 +30,8 @@ def test_plain_values_stay_plain_json():
 
 
 @pytest.mark.parametrize("value", [(1, (2,)), {7: "a number as a key", (1, 2): 3}, {"$tensor": "a mark as a key"},
-                                   {1, 2}, math.inf, Counter({3: 2}), [{"a": ()}]], ids=str)
+                                   {1, 2}, math.inf, Counter({3: 2}), [{"a": ()}], 10**40, -2**63 - 1, [2**63, 2**63 - 1],
+                                   {10**30: -10**5000}, "ü\0", ["日本"]], ids=lambda value: type(value).__name__)
 def test_what_json_has_no_word_for_comes_back_as_it_was(value):
     back = round_trip(value)[1]
     assert back == value and type(back) is type(value)
@@ -46,3 +49,35 @@ def test_anything_else_is_refused_by_its_key(bad):
     with pytest.raises(capstan.ConfigError) as error:
         state.Packer().text({"epoch": 1, "model": {"inner": bad}}, "client_state")
     assert "'model'" in str(error.value) and "'inner'" in str(error.value) and error.value.fix
+
+
+def test_what_cannot_be_stored_is_told_by_its_place():
+    loop, deep = [1, {"a": []}], []
+    loop[1]["a"].append(loop)
+    for _ in range(5000):
+        deep = [deep]
+    for value, words in ((loop, ["holds itself", "key 'x'", "[1], key 'a'[0]"]), (deep, ["nested deeper than 100 levels", "[0][0]"]),
+                         ("\ud800", ["surrogate pair", "key 'x'"])):
+        with pytest.raises(capstan.ConfigError) as error:
+            state.Packer().text({"x": value}, "client_state")
+        assert all(word in str(error.value) for word in words) and error.value.fix, str(error.value)
+    shared = [1]
+    assert round_trip([shared, shared])[1] == [[1], [1]]  # twice is not in itself
+
+
+def large_client_state(folder):
+    deep = 7
+    for _ in range(90):
+        deep = [deep]
+    client = {"numbers": list(range(500_000)), "deep": deep, "big": 10**40}
+    config = {"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "Adam"}}
+    engine, *_ = deepspeed.initialize(model=torch.nn.Linear(2, 2), config=config)
+    engine.save_checkpoint(folder, client_state=client)
+    return engine.load_checkpoint(folder)[1] == client
+
+
+# In the index every number would be looked for on a line of megabytes, and its reader takes 64 levels.
+def test_a_client_state_of_half_a_million_numbers_is_saved_and_loads(tmp_path):
+    assert all(ranks.run(2, large_client_state, tmp_path))
+    assert (tmp_path / "global_step0" / "state.client_state.json").stat().st_size > 3_000_000
+    assert (tmp_path / "global_step0" / "index.json").stat().st_size < 100_000

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
-#include "capstan/json/reader.h"
 
 namespace capstan::checkpoint {
 namespace {
@@ -32,6 +31,11 @@ const json::Value* python_state(const json::Value& stored) { return stored.find(
 PyRef from_mark(const json::Member& marked, const ClientTensor& tensor) {
   const std::string& mark = marked.key;
   const bool named = mark == "$tensor" || mark == "$array" || mark == "$scalar";
+  if (mark == "$int") {
+    throw ConfigError({.what = "client_state holds an integer of more than 64 bits",
+                       .where = "client_state",
+                       .fix = "store it as text to export it"});
+  }
   const bool text = named || mark == "$float";
   if (text != (marked.value.text() != nullptr)) refuse_mark(mark);
   if (mark == "$float") return py_real(std::strtod(marked.value.text()->c_str(), nullptr));
@@ -115,7 +119,7 @@ Entries loss_scale_entries(const TrainingState& state) {
 
 Entries client_entries(const std::string& client_state, const std::vector<std::string>& names,
                        const ClientTensor& tensor) {
-  const json::Value stored = json::read(client_state, "client_state");
+  const json::Value stored = json::read(client_state, "client_state", kTextLimits);
   const json::Value* const inner =
       python_state(stored) != nullptr ? stored.find("client") : nullptr;
   Entries entries = from_json(inner != nullptr ? *inner : stored, tensor)->dict;

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "capstan/checkpoint/deepspeed/python_value.h"
 #include "capstan/checkpoint/training_state.h"
-#include "capstan/json/value.h"
+#include "capstan/json/reader.h"
 
 namespace capstan::checkpoint {
 
@@ -16,6 +17,10 @@ using Entries = std::vector<std::pair<PyRef, PyRef>>;
 
 // A tensor of the client's by its name.
 using ClientTensor = std::function<PyRef(const std::string& name)>;
+
+// Of texts in a state: they are as large as they were saved.
+inline constexpr json::ReadLimits kTextLimits{.bytes = std::numeric_limits<std::size_t>::max(),
+                                              .depth = 500};
 
 // What the Python package marks as a tuple, a tensor and so on is that again; arrays are tensors.
 PyRef from_json(const json::Value& value, const ClientTensor& tensor);
