@@ -10,17 +10,21 @@
 namespace capstan {
 namespace {
 
+// Letters added, left out, replaced, or swapped with their neighbour.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1);  // two letters of `a` ago
+  std::vector<std::size_t> above(b.size() + 1);
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
+    before.swap(above);
+    above.swap(row);
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      row[j] = std::min({above + 1, row[j - 1] + 1, replaced});
-      diagonal = above;
+      const std::size_t replaced = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, replaced});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row.back();
@@ -67,6 +71,8 @@ std::string nearest_name(std::string_view word, std::span<const std::string> kno
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::string nearest;
   for (const std::string& name : known) {
+    const auto [shorter, longer] = std::minmax(word.size(), name.size());
+    if (longer - shorter >= best) continue;
     const std::size_t distance = edit_distance(word, name);
     if (distance < best) {
       best = distance;

@@ -27,6 +27,7 @@ class Reader {
   Document read() {
     scan_.skip_blank();
     const Place start = scan_.place();
+    const bool blank = scan_.at_end();
     Value root = root_without_braces() ? read_members('\0') : read_value();
     root.place = start;
     scan_.skip_blank();
@@ -34,7 +35,7 @@ class Reader {
       scan_.fail(fmt::format("there is text after the end: {}", excerpt()), scan_.place(),
                  "remove it, or the closing bracket before it if that came too early");
     }
-    return {std::move(root), scan_.source(), std::move(problems_)};
+    return {std::move(root), scan_.source(), std::move(problems_), blank};
   }
 
  private:

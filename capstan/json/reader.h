@@ -27,6 +27,7 @@ struct Document {
   Value root;
   std::string source;               // for messages: a file name, or what the text is
   std::vector<ErrorInfo> problems;  // what could be read around: doubled keys, placeholders
+  bool blank = false;               // there was nothing but spaces and comments
 };
 
 // Reads on after a doubled key (the first one counts) or a placeholder such as [0|1|2|3] (null

@@ -28,6 +28,8 @@ TEST(NearestName, FindsTypingMistakesAndNothingElse) {
   EXPECT_EQ(nearest_name("stge", known), "stage");
   EXPECT_EQ(nearest_name("offload_parm", known), "offload_param");
   EXPECT_EQ(nearest_name("banana", known), "");
+  EXPECT_EQ(nearest_name("satge", known), "stage");  // a swap is one mistake
+  EXPECT_EQ(nearest_name(std::string(1 << 20, 's'), known), "");
 }
 
 }  // namespace

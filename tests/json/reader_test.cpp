@@ -44,6 +44,8 @@ TEST(Reader, TakesARootWithoutBracesAByteOrderMarkAndNothingAtAll) {
   EXPECT_EQ(compact("a: 1\n\"b\": 2"), R"({"a": 1, "b": 2})");
   EXPECT_EQ(compact("\xEF\xBB\xBF{}"), "{}");
   EXPECT_EQ(compact(""), "{}");
+  EXPECT_TRUE(read_document(" # nothing\n", "test").blank);
+  EXPECT_FALSE(read_document("{}", "test").blank);
   EXPECT_EQ(compact(" # only a comment"), "{}");
 }
 
