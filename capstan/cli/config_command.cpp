@@ -1,4 +1,4 @@
-// capstan config check, explain, schema, docs.
+// capstan config check, explain, schema, features, docs.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -112,6 +112,9 @@ void add_config_command(CLI::App& app, int& exit_code) {
 
   command->add_subcommand("schema", "Print a JSON Schema for editors.")->callback([] {
     fmt::print("{}\n", json::write(config::json_schema(config::schema())));
+  });
+  command->add_subcommand("features", "List what works and what is refused.")->callback([] {
+    fmt::print("{}", config::feature_table(config::schema()));
   });
   command->add_subcommand("docs", "Print docs/config.md.")->callback([] {
     fmt::print("{}", config::markdown(config::schema()));

@@ -48,6 +48,30 @@ void conflict(Batch& batch, const std::string& source, std::string fix) {
        .fix = std::move(fix)});
 }
 
+void too_large(Batch& batch, const std::string& source) {
+  batch.problems.push_back(
+      {.what =
+           fmt::format("the batch is too large: {} (micro-batch) x {} (accumulation) x {} "
+                       "(data-parallel ranks) is more than 2^63 samples\n    {}\n    {}\n    {}",
+                       value(batch.micro), value(batch.accumulation), value(batch.ranks),
+                       with_origin("train_micro_batch_size_per_gpu", batch.micro),
+                       with_origin("gradient_accumulation_steps", batch.accumulation),
+                       with_origin("data-parallel ranks", batch.ranks)),
+       .where = fmt::format("{} (train_micro_batch_size_per_gpu)", source),
+       .fix = "lower train_micro_batch_size_per_gpu or gradient_accumulation_steps"});
+}
+
+void missing(Batch& batch, const std::string& source) {
+  const bool is_auto = batch.train.origin.kind == OriginKind::automatic ||
+                       batch.micro.origin.kind == OriginKind::automatic;
+  batch.problems.push_back(
+      {.what = is_auto ? "the batch size is missing: it is \"auto\", and nobody has filled it in"
+                       : "the batch size is missing",
+       .where = fmt::format("{} (train_micro_batch_size_per_gpu)", source),
+       .fix = fmt::format("set train_micro_batch_size_per_gpu or train_batch_size to a number{}",
+                          is_auto ? "; only the Trainer and Accelerate fill in \"auto\"" : "")});
+}
+
 // The nearest train batch that the other numbers allow, as advice.
 std::string nearest_train(const Batch& batch, std::int64_t unit) {
   const std::int64_t count = std::max<std::int64_t>(1, value(batch.train) / unit);
@@ -110,14 +134,14 @@ Batch complete_batch(Batch batch, const std::string& source) {
     }
     return batch;
   }
+  if (batch.required && !batch.micro.value) missing(batch, source);
   if (!batch.micro.value) assume(batch.micro, by_default);
   if (!batch.accumulation.value) assume(batch.accumulation, by_default);
   std::int64_t pair = 0;
   std::int64_t product = 0;
   if (!multiply(value(batch.micro), value(batch.accumulation), pair) ||
       !multiply(pair, value(batch.ranks), product)) {
-    batch.train.value = std::numeric_limits<std::int64_t>::max();
-    conflict(batch, source, "give numbers that multiply to less than 2^63");
+    too_large(batch, source);
     return batch;
   }
   derive(batch.train, product,

@@ -20,12 +20,13 @@ struct Batch {
   BatchNumber micro;
   BatchNumber accumulation;
   BatchNumber ranks;
+  bool required = false;            // one of the first two must be given
   std::vector<ErrorInfo> problems;  // empty: all four are set and the equation holds
 };
 
 // Any two of the three sizes give the third; one is completed with 1 accumulation step, none with a
-// micro-batch of 1. Unset ranks follow from three given sizes, else they are 1. `source` names the
-// file in messages. Given values are at least 1.
+// micro-batch of 1, unless a size is required. Unset ranks follow from three given sizes, else they
+// are 1. `source` names the file in messages. Given values are at least 1.
 Batch complete_batch(Batch given, const std::string& source);
 
 }  // namespace capstan::config

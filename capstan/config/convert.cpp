@@ -73,9 +73,19 @@ bool in_range(const Key& key, double value) {
   return !key.most || value <= *key.most;
 }
 
+// A number that is not wrong in kind but in size needs other words.
+std::string given(const Key& key, const json::Value& value) {
+  const double* real = value.real();
+  if (real == nullptr || (key.type != Type::integer && !std::isinf(*real))) return show(value);
+  if (std::isinf(*real)) return fmt::format("{}, or a number too large to hold,", show(value));
+  return to_integer(std::floor(*real))
+             ? show(value)
+             : fmt::format("{}, which is too large to hold,", show(value));
+}
+
 Converted wrong(const Key& key, const json::Value& value) {
   Converted out;
-  out.problem = fmt::format("{} is given, but {} is expected", show(value), expects(key));
+  out.problem = fmt::format("{} is given, but {} is expected", given(key, value), expects(key));
   out.fix = fmt::format("write {}", expects(key));
   const std::string* text = value.text();
   if (text != nullptr && text->starts_with('[') && text->find('|') != std::string::npos) {
@@ -161,8 +171,27 @@ Converted convert_choice(const Key& key, const json::Value& value) {
     if (lower(*text) == lower(choice))
       out.fix = fmt::format("write \"{}\", in that spelling", choice);
   }
-  if (const std::string near = nearest_name(*text, key.choices); !near.empty() && near != *text) {
-    out.fix = fmt::format("did you mean \"{}\"?", near);
+  const std::string near = nearest_name(*text, key.open_choices());
+  if (!near.empty() && near != *text) out.fix = fmt::format("did you mean \"{}\"?", near);
+  return out;
+}
+
+json::Value with_numbers(const json::Value& value) {
+  if (const std::string* text = value.text()) {
+    const auto number = to_number(*text, /*exponent=*/true);
+    return number ? json::Value(*number) : value;
+  }
+  if (value.array() == nullptr) return value;
+  json::Array items;
+  for (const json::Value& item : *value.array()) items.push_back(with_numbers(item));
+  return json::Value(std::move(items));
+}
+
+Converted convert_passed(const json::Value& value) {
+  Converted out{.value = with_numbers(value)};
+  if (!(out.value == value)) {
+    out.remark = fmt::format("{} is a string; it is taken as a number, write it without quotes",
+                             show(value));
   }
   return out;
 }
@@ -204,7 +233,7 @@ std::string expects(const Key& key) {
     case Type::text:
       return "a string in quotes";
     case Type::choice:
-      return fmt::format("one of \"{}\"", fmt::join(key.choices, "\", \""));
+      return fmt::format("one of \"{}\"", fmt::join(key.open_choices(), "\", \""));
     case Type::texts:
       return "a list of strings";
     case Type::numbers:
@@ -213,6 +242,7 @@ std::string expects(const Key& key) {
     case Type::number_or_list:
       return "a number, or a list with one per parameter group," + numbers_in_words(key);
     case Type::any:
+    case Type::passed:
       break;
   }
   return "any value";
@@ -235,6 +265,8 @@ Converted convert(const Key& key, const json::Value& value) {
     case Type::numbers:
     case Type::number_or_list:
       return convert_list(key, value);
+    case Type::passed:
+      return convert_passed(value);
     case Type::any:
       break;
   }

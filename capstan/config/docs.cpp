@@ -1,5 +1,7 @@
 #include "capstan/config/docs.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -38,7 +40,14 @@ Standing of a key:
 |---|---|
 | honoured | the value changes the run as described; all ranks must have the same one, unless the row says otherwise |
 | no effect | accepted, and changes nothing, for the reason given |
-| refused | an error unless it has its default; a section that is empty or says `"enabled": false` is fine |
+| refused | an error unless it has its default; a section that is empty or says `"enabled": false` is fine (but not `zenflow`, which upstream turns on by its mere presence) |
+
+## What works, and what is refused
+
+Data parallelism with ZeRO stages 0 to 3, mixed precision, offload, checkpoints and everything else that is
+marked honoured below works. Of what has a name of its own in DeepSpeed (`capstan config features` prints
+this table):
+
 )";
 
 std::string escape(const std::string& text) {
@@ -66,10 +75,21 @@ std::string names(const Key& key) {
   return text;
 }
 
+std::string in_words(const std::vector<Door>& doors) {
+  std::vector<std::string_view> names;
+  for (const Door door : doors) names.push_back(name(door));
+  return fmt::format("{}", fmt::join(names, " and "));
+}
+
 std::string standing_text(const Section& section, const Key& key) {
   const Standing standing = standing_of(section, key);
   if (standing == Standing::no_effect) return "no effect: " + standing_reason_of(section, key);
   if (standing == Standing::refused) return "refused: " + standing_reason_of(section, key);
+  if (!key.doors.empty()) {
+    return fmt::format("honoured by {}; elsewhere {}: {}", in_words(key.doors),
+                       key.elsewhere == Standing::refused ? "refused" : "no effect",
+                       key.elsewhere_reason);
+  }
   std::string text = key.per_rank ? "honoured; may differ between ranks" : "honoured";
   for (const ValueNeed& need : key.value_needs) {
     if (!available(need.feature))
@@ -105,6 +125,8 @@ std::string notes(const Section& section) {
   if (section.open) text += " Further keys are not checked.";
   if (section.feature && !available(*section.feature)) {
     text += fmt::format(" Not available yet ({}).", name(*section.feature));
+  } else if (section.feature && only_door(*section.feature)) {
+    text += fmt::format(" Elsewhere refused.");
   }
   return text;
 }
@@ -120,10 +142,50 @@ std::string section_text(const Section& section) {
   return text;
 }
 
+// What asks for a feature: whole sections, single keys, or one value of a key.
+std::vector<std::string> keys_of(const Schema& schema, Feature feature) {
+  std::vector<std::string> keys;
+  const auto add = [&](std::string key) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(std::move(key));
+  };
+  for (const Section& section : schema.sections()) {
+    // A section below one that is listed goes without saying.
+    const bool below = section.path.find('.') != std::string::npos &&
+                       !section.path.starts_with("zero_optimization.");
+    if (section.feature == feature && section.when.empty() && !below) {
+      add(fmt::format("`{}`", section.path));
+    }
+    for (const Key& key : section.keys) {
+      const std::string path = join_path(section.path, key.name);
+      if (key.feature == feature && !key.idle) add(fmt::format("`{}`", path));
+      for (const ValueNeed& need : key.value_needs) {
+        if (need.feature == feature) add(fmt::format("`{}: {}`", path, need.value));
+      }
+    }
+  }
+  return keys;
+}
+
 }  // namespace
 
+std::string feature_table(const Schema& schema) {
+  std::string text = "| feature | state | asked for by |\n|---|---|---|\n";
+  for (const bool works : {true, false}) {
+    for (const Feature feature : all_features()) {
+      if (available(feature) != works) continue;
+      const std::optional<Door> only = only_door(feature);
+      text += fmt::format("| {} | {} | {} |\n", name(feature),
+                          !works ? "refused"
+                          : only ? fmt::format("works in {}", name(*only))
+                                 : "works",
+                          fmt::join(keys_of(schema, feature), ", "));
+    }
+  }
+  return text;
+}
+
 std::string markdown(const Schema& schema) {
-  std::string text = kHead;
+  std::string text = fmt::format("{}{}", kHead, feature_table(schema));
   for (const Section& section : schema.sections()) text += section_text(section);
   return text;
 }

@@ -11,4 +11,7 @@ namespace capstan::config {
 // standing.
 std::string markdown(const Schema& schema);
 
+// What works and what is refused: one row per feature, with the keys that ask for it.
+std::string feature_table(const Schema& schema);
+
 }  // namespace capstan::config

@@ -1,6 +1,7 @@
 #include "capstan/config/explain.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -34,14 +35,22 @@ std::string line_of(const Entry& entry, std::size_t name_width) {
   return line + "\n";
 }
 
-// Names of sections in the order of their first entry; the top level comes first.
-std::vector<std::string> sections_in_order(const std::vector<const Entry*>& entries) {
-  std::vector<std::string> names = {""};
-  for (const Entry* entry : entries) {
-    const std::string name = section_of(entry->path);
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+struct Part {
+  std::string section;
+  std::vector<const Entry*> entries;
+};
+
+// By section, in the order of their first entry; the top level comes first.
+std::vector<Part> parts_of(const Table& table) {
+  std::vector<Part> parts = {{}};
+  std::map<std::string, std::size_t> index = {{"", 0}};
+  for (const Entry& entry : table.entries()) {
+    if (!is_shown(entry)) continue;
+    const auto [at, is_new] = index.emplace(section_of(entry.path), parts.size());
+    if (is_new) parts.push_back({.section = at->first});
+    parts[at->second].entries.push_back(&entry);
   }
-  return names;
+  return parts;
 }
 
 }  // namespace
@@ -59,22 +68,15 @@ std::string_view name(Standing standing) {
 }
 
 std::string explain(const Resolved& resolved) {
-  std::vector<const Entry*> shown;
-  for (const Entry& entry : resolved.table.entries()) {
-    if (is_shown(entry)) shown.push_back(&entry);
-  }
   std::string text = fmt::format("data-parallel ranks: {} ({})\n", resolved.world_size,
                                  describe(resolved.world_size_origin));
-  for (const std::string& section : sections_in_order(shown)) {
-    std::vector<const Entry*> inside;
+  for (const auto& [section, entries] : parts_of(resolved.table)) {
     std::size_t width = 0;
-    for (const Entry* entry : shown) {
-      if (section_of(entry->path) != section) continue;
-      inside.push_back(entry);
+    for (const Entry* entry : entries) {
       width = std::max(width, entry->path.size() - (section.empty() ? 0 : section.size() + 1));
     }
     text += fmt::format("\n{}\n", section.empty() ? "(top level)" : section);
-    for (const Entry* entry : inside) text += line_of(*entry, width);
+    for (const Entry* entry : entries) text += line_of(*entry, width);
   }
   return text;
 }

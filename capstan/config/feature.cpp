@@ -12,13 +12,15 @@ struct FeatureState {
   Feature feature;
   bool available;
   std::string_view name;
+  std::optional<Door> only = {};  // the one door that has it
 };
 
 // A feature becomes available by its one word here; keys, checks and documents follow.
 constexpr std::array kFeatures = {
     FeatureState{Feature::activations_on_host, true, "activations kept in host memory"},
     FeatureState{Feature::amp, false, "Apex AMP"},
-    FeatureState{Feature::autocast, false, "automatic casting of single operations"},
+    FeatureState{Feature::autocast, true, "automatic casting of single operations",
+                 Door::deepspeed_package},
     FeatureState{Feature::autotuning, false, "autotuning"},
     FeatureState{Feature::checkpoint_options, false, "this way of storing checkpoints"},
     FeatureState{Feature::compile, false, "compilation of the training step"},
@@ -62,8 +64,31 @@ const FeatureState& state_of(Feature feature) {
 
 }  // namespace
 
-bool available(Feature feature) { return state_of(feature).available; }
+bool available(Feature feature, std::optional<Door> door) {
+  const FeatureState& state = state_of(feature);
+  return state.available && (!door || !state.only || *state.only == *door);
+}
+
+std::optional<Door> only_door(Feature feature) { return state_of(feature).only; }
+
+std::vector<Feature> all_features() {
+  std::vector<Feature> features;
+  for (const FeatureState& state : kFeatures) features.push_back(state.feature);
+  return features;
+}
 
 std::string_view name(Feature feature) { return state_of(feature).name; }
+
+std::string_view name(Door door) {
+  switch (door) {
+    case Door::program:
+      return "the program capstan";
+    case Door::capstan_package:
+      return "the package capstan";
+    case Door::deepspeed_package:
+      break;
+  }
+  return "the package deepspeed";
+}
 
 }  // namespace capstan::config

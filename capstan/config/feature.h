@@ -2,9 +2,14 @@
 // feature is refused as "not available yet" until its line here says true.
 #pragma once
 
+#include <optional>
 #include <string_view>
+#include <vector>
 
 namespace capstan::config {
+
+// Who acts on a configuration: the program, or one of the Python packages.
+enum class Door { program, capstan_package, deepspeed_package };
 
 enum class Feature {
   activations_on_host,
@@ -44,9 +49,16 @@ enum class Feature {
   zero_plus_plus,
 };
 
-bool available(Feature feature);
+// Without a door: whether any of them has it.
+bool available(Feature feature, std::optional<Door> door = {});
 
-// In words, for messages and documents: "optimizer state in host memory".
+// The one door that has it; unset: all of them, or none.
+std::optional<Door> only_door(Feature feature);
+
+std::vector<Feature> all_features();
+
+// In words, for messages and documents: "optimizer state in host memory", "the package deepspeed".
 std::string_view name(Feature feature);
+std::string_view name(Door door);
 
 }  // namespace capstan::config

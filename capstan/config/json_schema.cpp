@@ -60,6 +60,7 @@ json::Array alternatives(const Key& key) {
     case Type::number_or_list:
       return {ranged("number", key), list_of(ranged("number", key))};
     case Type::any:
+    case Type::passed:
       break;
   }
   return {};
@@ -111,6 +112,7 @@ json::Value section_schema(const Schema& schema, const std::string& path) {
     open = open || section.open;
     if (description.empty()) description = section.meaning;
     for (const Key& key : section.keys) {
+      if (key.type == Type::passed) continue;  // only some callers take it
       std::vector<std::string> names = {key.name};
       names.insert(names.end(), key.aliases.begin(), key.aliases.end());
       names.insert(names.end(), key.deprecated.begin(), key.deprecated.end());

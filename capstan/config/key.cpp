@@ -1,5 +1,6 @@
 #include "capstan/config/key.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -113,6 +114,28 @@ Key& Key::own_per_rank() {
   per_rank = true;
   return *this;
 }
+Key& Key::only_for(std::vector<Door> who, Standing others, std::string_view why) {
+  doors = std::move(who);
+  elsewhere = others;
+  elsewhere_reason = why;
+  return *this;
+}
+
+bool Key::acts_for(std::optional<Door> door) const {
+  return doors.empty() || !door || std::find(doors.begin(), doors.end(), *door) != doors.end();
+}
+
+std::vector<std::string> Key::open_choices(std::optional<Door> door) const {
+  std::vector<std::string> open;
+  for (const std::string& choice : choices) {
+    const bool later =
+        std::any_of(value_needs.begin(), value_needs.end(), [&](const ValueNeed& need) {
+          return need.value == choice && !available(need.feature, door);
+        });
+    if (!later) open.push_back(choice);
+  }
+  return open;
+}
 
 Key flag(std::string_view name, bool fallback) {
   return make_key(name, Type::flag, fallback ? "true" : "false");
@@ -143,5 +166,6 @@ Key number_or_list(std::string_view name, std::string_view fallback) {
 Key any(std::string_view name, std::string_view fallback) {
   return make_key(name, Type::any, fallback);
 }
+Key passed(std::string_view name) { return make_key(name, Type::passed, "null"); }
 
 }  // namespace capstan::config

@@ -12,7 +12,19 @@
 
 namespace capstan::config {
 
-enum class Type { flag, integer, number, text, choice, texts, numbers, number_or_list, any };
+// passed: handed on to a class of the caller's; text that is a number becomes one.
+enum class Type {
+  flag,
+  integer,
+  number,
+  text,
+  choice,
+  texts,
+  numbers,
+  number_or_list,
+  any,
+  passed
+};
 
 // What becomes of a value that is given.
 enum class Standing {
@@ -49,6 +61,9 @@ struct Key {
   std::optional<Feature> feature;
   bool idle = false;  // without the feature: no effect instead of refused
   std::vector<ValueNeed> value_needs;
+  std::vector<Door> doors;                   // who acts on it; empty: everybody
+  Standing elsewhere = Standing::no_effect;  // for the others, with a reason
+  std::string elsewhere_reason;
   bool per_rank =
       false;  // ranks may have different values: no number and no collective depends on it
 
@@ -75,7 +90,15 @@ struct Key {
   Key& idle_without(Feature what);
   Key& value_needs_feature(std::string_view value, Feature what);
   Key& own_per_rank();
+  Key& only_for(std::vector<Door> who, Standing others, std::string_view why);
+
+  bool acts_for(std::optional<Door> door) const;  // unset: for somebody
+  // The choices that are not refused for this door.
+  std::vector<std::string> open_choices(std::optional<Door> door = {}) const;
 };
+
+// Whether a section that has no flag to turn it on is on where it stands in a file.
+enum class Presence { harmless, on_when_filled, on };
 
 // A named group of keys: an object in the file. Sections with equal paths add up.
 struct Section {
@@ -86,8 +109,9 @@ struct Section {
   std::optional<Feature> feature;  // all of it needs this
   std::string gate;                // the flag that turns all of it on; empty: each key for itself
   bool passive = false;            // acts only through another section, which is refused for it
-  bool open = false;               // further keys are passed on unchecked
-  bool strict = false;             // null only where a key allows it
+  Presence presence = Presence::harmless;
+  bool open = false;    // further keys are passed on unchecked
+  bool strict = false;  // null only where a key allows it
   std::vector<std::string> aliases;
 };
 
@@ -100,5 +124,6 @@ Key texts(std::string_view name, std::string_view fallback);
 Key numbers(std::string_view name, std::string_view fallback);
 Key number_or_list(std::string_view name, std::string_view fallback);
 Key any(std::string_view name, std::string_view fallback);
+Key passed(std::string_view name);
 
 }  // namespace capstan::config

@@ -1,7 +1,7 @@
 #include "capstan/config/resolve.h"
 
+#include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include "capstan/config/apply.h"
 #include "capstan/config/batch.h"
 #include "capstan/config/explain.h"
+#include "capstan/config/foreign_file.h"
 #include "capstan/config/rules.h"
 #include "capstan/config/walk.h"
 
@@ -45,6 +46,7 @@ Batch solve_batch(Table& table, const Context& context, const std::string& sourc
   if (context.world_size) {
     batch.ranks = {.value = *context.world_size, .origin = context.world_size_origin};
   }
+  batch.required = context.needs_batch;
   batch = complete_batch(std::move(batch), source);
   put_batch_number(table, kTrain, batch.train);
   put_batch_number(table, kMicro, batch.micro);
@@ -67,7 +69,8 @@ void check_data_parallel_size(const Table& table, const Batch& batch, const std:
 }  // namespace
 
 Outcome check(const json::Document& document, const Context& context) {
-  Walked walked = walk(document, {.lenient = context.lenient, .auto_values = context.auto_values});
+  if (auto foreign = recognise_foreign_file(document)) return {.problems = {*std::move(foreign)}};
+  Walked walked = walk(document, context);
   Outcome outcome{.problems = std::move(walked.problems), .warnings = std::move(walked.warnings)};
   Table& table = walked.table;
   derive_values(table, context.hidden_size);
@@ -97,14 +100,20 @@ Resolved resolve(const json::Document& document, const Context& context) {
 
 ErrorInfo join_problems(const std::vector<ErrorInfo>& problems, const std::string& source) {
   if (problems.size() == 1) return problems.front();
+  constexpr std::size_t kMostShown = 100;
   std::string what = fmt::format("{} problems in {}", problems.size(), source);
-  for (const ErrorInfo& problem : problems) {
+  for (std::size_t i = 0; i < std::min(problems.size(), kMostShown); ++i) {
+    const ErrorInfo& problem = problems[i];
     what += fmt::format("\n  - {}\n    where: {}", problem.what, problem.where);
     if (!problem.fix.empty()) what += fmt::format("\n    fix:   {}", problem.fix);
   }
+  if (problems.size() > kMostShown) {
+    what += fmt::format("\n  ... and {} more", problems.size() - kMostShown);
+  }
   return {.what = std::move(what),
           .where = source,
-          .fix = "mend the places above; `capstan config check` shows what is left"};
+          .fix = fmt::format("correct the {} problems above, then run `capstan config check` again",
+                             std::min(problems.size(), kMostShown))};
 }
 
 }  // namespace capstan::config

@@ -1,29 +1,18 @@
 // From a document to the options of the engine: the front door of this folder.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "capstan/base/error.h"
+#include "capstan/config/context.h"
 #include "capstan/config/table.h"
 #include "capstan/data/options.h"
 #include "capstan/engine/options.h"
 #include "capstan/json/reader.h"
 
 namespace capstan::config {
-
-// What a configuration meets besides its own text.
-struct Context {
-  // Data-parallel ranks. Unset: what the three batch sizes imply, else 1.
-  std::optional<int> world_size;
-  Origin world_size_origin{OriginKind::environment, "the number of data-parallel ranks"};
-  std::optional<std::int64_t> hidden_size;         // of the model, for "auto"
-  std::map<std::string, json::Value> auto_values;  // by path: what "auto" stands for
-  bool lenient = false;                            // unknown keys are warnings
-};
 
 struct Resolved {
   engine::Options engine;

@@ -146,8 +146,15 @@ class Rules {
       problem("prescale_gradients and gradient_predivide_factor both divide before the sum",
               "gradient_predivide_factor", "keep one of the two");
     }
-    if (table_.text("gradient_allreduce_op") == "sum" &&
-        (table_.flag("prescale_gradients") || table_.number("gradient_predivide_factor") != 1)) {
+    if (table_.text("gradient_allreduce_op") != "sum") return;
+    const auto refuse_sum = [&](const char* beside) {
+      problem(fmt::format("gradient_allreduce_op \"sum\" is not supported with {}", beside),
+              "gradient_allreduce_op", "use \"mean\"");
+    };
+    if (table_.integer("zero_optimization.stage") == 3) refuse_sum("ZeRO stage 3");
+    if (table_.has_section("zero_optimization.zenflow")) refuse_sum("ZenFlow");
+    if (table_.flag("compile.deepcompile")) refuse_sum("DeepCompile");
+    if (table_.flag("prescale_gradients") || table_.number("gradient_predivide_factor") != 1) {
       problem("a sum is never divided, but a division is asked for", "gradient_allreduce_op",
               "use \"mean\", or remove prescale_gradients and gradient_predivide_factor");
     }

@@ -103,22 +103,23 @@ bool Schema::depends_on_type(std::string_view path) const {
 
 std::string Schema::section_name(std::string_view parent, std::string_view name) const {
   for (const Section& section : sections_) {
-    const auto [above, last] = split_last(section.path);
     const auto& names = section.aliases;
+    if (names.empty()) continue;
+    const auto [above, last] = split_last(section.path);
     if (above == parent && std::find(names.begin(), names.end(), name) != names.end()) return last;
   }
   return std::string(name);
 }
 
-std::vector<std::string> Schema::names_below(std::string_view path) const {
+std::vector<std::string> Schema::names_below(std::string_view path, std::string_view type) const {
   std::vector<std::string> names;
-  for (const Section& section : sections_) {
-    if (path_matches(section.path, path)) {
-      for (const Key& key : section.keys) {
-        names.push_back(key.name);
-        names.insert(names.end(), key.aliases.begin(), key.aliases.end());
-      }
+  for (const Section* section : at(path, type)) {
+    for (const Key& key : section->keys) {
+      names.push_back(key.name);
+      names.insert(names.end(), key.aliases.begin(), key.aliases.end());
     }
+  }
+  for (const Section& section : sections_) {
     const auto [parent, name] = split_last(section.path);
     if (!section.path.empty() && name != "*" && path_matches(parent, path)) names.push_back(name);
   }

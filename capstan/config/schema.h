@@ -25,8 +25,8 @@ class Schema {
   bool depends_on_type(std::string_view path) const;
   // The name under which `name` is known below `parent` when it is another spelling of a section.
   std::string section_name(std::string_view parent, std::string_view name) const;
-  // Names of keys and sections directly below `path`, for suggestions.
-  std::vector<std::string> names_below(std::string_view path) const;
+  // Names of keys and sections directly below `path` for this type, for suggestions.
+  std::vector<std::string> names_below(std::string_view path, std::string_view type) const;
   // Paths of sections ("" for the top level) that know a key or a section of this name.
   std::vector<std::string> owners_of(std::string_view name) const;
 

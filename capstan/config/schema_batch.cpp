@@ -72,14 +72,15 @@ Section gradient_section() {
           .no_effect("updated parameters are always gathered in the way the stage asks for")
           .says("Use broadcasts instead of all-gathers after the step."),
       flag("zero_allow_untested_optimizer", false)
-          .no_effect(
-              "every element-wise optimizer works on shards, and others are refused by name; the "
-              "deepspeed package asks for it beside an optimizer that it does not know")
-          .says("Allow optimizers that the sharding was not tested with."),
+          .only_for({Door::deepspeed_package}, Standing::no_effect,
+                    "every element-wise optimizer works on shards, and others are refused by name")
+          .says("Allow, at stages 1 to 3, an optimizer object that the package does not know.")
+          .costs("You vouch for it: it must treat every element alike."),
       flag("zero_force_ds_cpu_optimizer", true)
-          .no_effect("optimizer state in host memory works with every element-wise optimizer; the "
-                     "deepspeed package asks for false beside an optimizer of torch")
-          .says("Insist on the CPU optimizer when optimizer state is offloaded."),
+          .only_for({Door::deepspeed_package}, Standing::no_effect,
+                    "optimizer state in host memory works with every element-wise optimizer")
+          .says("Refuse an optimizer object of torch where optimizer state is offloaded.")
+          .costs("false: torch's operations update the state in host memory, far slower."),
       flag("graph_harvesting", false)
           .needs(Feature::graph_capture)
           .says("Capture the optimizer's kernels in device graphs."),
@@ -123,6 +124,8 @@ Section report_section() {
           .no_effect("it is only checked: a warning when it is not a multiple of 8")
           .says("Size of the vocabulary."),
       flag("dataloader_drop_last", false)
+          .only_for({Door::program, Door::deepspeed_package}, Standing::no_effect,
+                    "the data loader is your own")
           .says("Leave out the last, smaller batch of an epoch.")
           .costs("true: up to one batch of samples per epoch goes unused."),
       integer("allgather_size", "500000000")

@@ -74,9 +74,15 @@ Section own_section() {
           .says("NCCL: sum gradients in rank order, so that every run gives the same bits.")
           .costs("false uses NCCL's own reduction: faster on many GPUs, not reproducible."),
       flag("recompute", false)
+          .only_for({Door::program}, Standing::refused,
+                    "it changes the models of capstan train; switch recomputation on in the model "
+                    "itself: gradient_checkpointing_enable() of Hugging Face's, "
+                    "torch.utils.checkpoint in your own")
           .says("Compute activations of every block again in backward (models of capstan train).")
           .costs("Far less memory for activations, about a third more compute."),
       flag("fuse_activations", true)
+          .only_for({Door::capstan_package, Door::deepspeed_package}, Standing::no_effect,
+                    "the models of capstan train compute GELU by torch's one function anyway")
           .says(
               "Modules of Hugging Face's that write the tanh form of GELU as a formula compute it "
               "by torch's one function (models of Python).")
@@ -87,7 +93,10 @@ Section own_section() {
           .costs("Larger units: fewer, larger messages, more whole at a time."),
       integer("seed", "1234")
           .at_least(0)
-          .says("Seed of the shuffle of samples. In Python, unless it is set: 0.")
+          .only_for({Door::program, Door::deepspeed_package}, Standing::no_effect,
+                    "the data loader is your own")
+          .says("Seed of the shuffle of samples; unless it is set: --seed of capstan train, 0 in "
+                "the package deepspeed.")
           .costs("Nothing."),
   };
   const std::vector<Key> offload = offload_keys();

@@ -99,6 +99,7 @@ Section sparse_attention_section() {
   section.path = "sparse_attention";
   section.meaning = "Attention over a pattern of blocks.";
   section.feature = Feature::sparse_attention;
+  section.presence = Presence::on_when_filled;
   section.keys = {
       choice("mode", "fixed", {"dense", "fixed", "variable", "bigbird", "bslongformer"})
           .says("Pattern."),

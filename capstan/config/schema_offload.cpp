@@ -115,6 +115,7 @@ Section zenflow_section() {
   section.strict = true;
   section.meaning = "Update important gradient columns at once, the rest later on the host.";
   section.feature = Feature::zenflow;
+  section.presence = Presence::on;
   section.keys = {
       number("topk_ratio", "0.1").at_least(0).at_most(1).says("Share updated at once."),
       choice("select_strategy", "auto", {"auto", "step", "epoch"}).says("When columns are chosen."),

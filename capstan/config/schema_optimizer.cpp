@@ -74,8 +74,8 @@ Section adam_params() {
                "Decoupled weight decay. Adam means AdamW unless this is false; AdamW is always so.")
            .costs("false adds the decay to the gradient, where the second moment damps it."),
        flag("torch_adam", false)
-           .says("PyTorch's class; here the same kernel, but its default weight_decay of 0.01 with "
-                 "decoupled decay.")
+           .says("PyTorch's default weight_decay of 0.01 with decoupled decay; in the package "
+                 "deepspeed also PyTorch's class instead of the kernel here.")
            .costs("Nothing else changes."),
        refused_flag("amsgrad", "Keep the largest second moment."),
        refused_flag("maximize", "Go up instead of down."),
@@ -175,7 +175,8 @@ std::vector<Section> optimizer_sections() {
           .value_needs_feature("MuAdam", Feature::unit_parametrization)
           .value_needs_feature("MuAdamW", Feature::unit_parametrization)
           .value_needs_feature("MuSGD", Feature::unit_parametrization)
-          .says("Which optimizer. Another class of torch.optim is handed over as an object.")
+          .says("Which optimizer. Another class of torch.optim: by name in the package deepspeed, "
+                "elsewhere as an object.")
           .costs("State per parameter: SGD 0 or 4 bytes, Lion and Adagrad 4, Adam and LAMB 8."),
       flag("legacy_fusion", false)
           .refused("there is one way to fuse the step")
@@ -202,10 +203,15 @@ std::vector<Section> optimizer_sections() {
                     number("muon_lr", "0.02").says("Learning rate of the matrices."),
                     number("adam_lr", "0.0003").says("Learning rate of everything else."),
                     text("ns_method", "gram").says("How the matrices are made orthogonal.")});
+  Section other;
+  other.path = "optimizer.params";
+  other.when = {"*"};
+  other.meaning = "Another class of torch.optim, which the package deepspeed makes.";
+  other.keys = {passed("*").says("Each parameter of its constructor.").costs("As PyTorch says.")};
   Section mup = later_params({"muadam", "muadamw", "musgd"}, Feature::unit_parametrization, {});
   mup.open = true;
-  return {section, adam_params(), sgd_params(), lion_params(), adagrad_params(), lamb_params(),
-          one_bit, muon,          mup};
+  return {section,       adam_params(), sgd_params(), lion_params(), adagrad_params(),
+          lamb_params(), one_bit,       muon,         mup,           other};
 }
 
 }  // namespace capstan::config

@@ -104,14 +104,21 @@ std::vector<Section> precision_sections() {
   };
   Section autocast;
   autocast.path = "torch_autocast";
-  autocast.meaning = "Forward under PyTorch's autocast.";
+  autocast.meaning = "Forward under PyTorch's autocast, in the package deepspeed.";
   autocast.feature = Feature::autocast;
   autocast.gate = "enabled";
   autocast.keys = {
-      flag("enabled", false).says("Cast single operations."),
-      choice("dtype", "null", dtype_spellings()).says("Dtype of the operations."),
+      flag("enabled", false)
+          .says("Cast single operations.")
+          .costs("Faster products; parameters and gradients stay in their own dtype."),
+      choice("dtype", "null", dtype_spellings())
+          .ignoring_case()
+          .says("Dtype of the operations; null: bf16.")
+          .costs("fp16 has more digits and less range."),
       texts("lower_precision_safe_modules", "null")
-          .says("Classes whose parameters travel in the lower precision."),
+          .says(
+              "Classes whose gradients travel in that dtype; null: linear and convolution layers.")
+          .costs("Half the traffic of those gradients."),
   };
   Section amp;
   amp.path = "amp";

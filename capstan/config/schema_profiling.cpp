@@ -8,12 +8,14 @@ Section recompute_section() {
   Section section;
   section.path = "activation_checkpointing";
   section.meaning =
-      "Activation checkpointing of the models of capstan train and of the library's checkpoint "
-      "function. "
+      "Activation checkpointing of the models of capstan train and of "
+      "deepspeed.checkpointing.checkpoint(). "
       "Hugging Face models switch on their own with gradient_checkpointing.";
+  const std::string_view own = "checkpointing is switched on in the model itself";
   section.keys = {
       integer("number_checkpoints", "null")
           .at_least(1)
+          .only_for({Door::program}, Standing::no_effect, own)
           .says("Cut the blocks into so many spans and compute each again in backward; null: off, "
                 "unless "
                 "capstan.recompute is set.")
@@ -27,14 +29,17 @@ Section recompute_section() {
           .says("Copy kept activations together."),
       flag("synchronize_checkpoint_boundary", false)
           .own_per_rank()
+          .only_for({Door::program, Door::deepspeed_package}, Standing::no_effect, own)
           .says("Wait for the device at each span's edge.")
           .costs("Slower; for measuring."),
       flag("profile", false)
           .own_per_rank()
+          .only_for({Door::program, Door::deepspeed_package}, Standing::no_effect, own)
           .says("Time forward and backward of each span.")
           .costs("Waits for the device."),
       flag("cpu_checkpointing", false)
           .own_per_rank()
+          .only_for({Door::program, Door::deepspeed_package}, Standing::no_effect, own)
           .needs(Feature::activations_on_host)
           .says("Keep activations in host memory.")
           .costs("Less device memory again; every span is copied out and back."),

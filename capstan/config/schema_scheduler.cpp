@@ -120,9 +120,15 @@ std::vector<Section> scheduler_sections() {
       choice("type", "", {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest"})
           .ignoring_case()
           .must()
-          .says("Which schedule. A class of torch.optim.lr_scheduler is handed over as an object.")
+          .says("Which schedule. A class of torch.optim.lr_scheduler: by name in the package "
+                "deepspeed, elsewhere as an object.")
           .costs("Nothing in time or memory."),
   };
+  Section other;
+  other.path = "scheduler.params";
+  other.when = {"*"};
+  other.meaning = "Another class of torch.optim.lr_scheduler, which the package deepspeed makes.";
+  other.keys = {passed("*").says("Each parameter of its constructor.").costs("As PyTorch says.")};
   return {
       section,
       schedule("warmuplr", "Warm-up, then constant.",
@@ -161,7 +167,8 @@ std::vector<Section> scheduler_sections() {
                .says("Growth per unit.")
                .costs("Larger: coarser."),
            flag("lr_range_test_staircase", false).says("Grow in jumps.").costs("Easier to read."),
-           last_iteration()})};
+           last_iteration()}),
+      other};
 }
 
 }  // namespace capstan::config

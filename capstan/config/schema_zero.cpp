@@ -32,6 +32,10 @@ std::vector<Key> stage_keys() {
           .own_per_rank()
           .says("Say when the order of use differs from the recorded one.")
           .costs("A line per change."),
+      flag("load_from_fp32_weights", true)
+          .says("A loaded checkpoint's masters: the saved fp32 ones; false: made from the 16-bit "
+                "weights.")
+          .costs("false rounds the masters to 16 bits once."),
       flag("enable_sanity_checks", false)
           .says("Compare the plan of every unit across ranks.")
           .costs("One small collective per unit and use: for debugging."),
@@ -149,9 +153,6 @@ std::vector<Key> settled_keys() {
 
 std::vector<Key> later_keys() {
   return {
-      flag("load_from_fp32_weights", true)
-          .needs(Feature::checkpoint_options)
-          .says("Load masters from saved fp32; false: from the 16-bit weights."),
       integer("zero_hpz_partition_size", "1")
           .at_least(0)
           .needs(Feature::zero_plus_plus)

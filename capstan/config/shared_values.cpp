@@ -1,5 +1,7 @@
 #include "capstan/config/shared_values.h"
 
+#include <algorithm>
+
 #include "capstan/json/writer.h"
 
 namespace capstan::config {
@@ -16,11 +18,27 @@ std::vector<std::string> paths_of(const Section& section, const Table& table) {
   return paths;
 }
 
+// Of a class of the caller's: whatever the file gives, by name.
+SharedValues passed_values(const Section& section, const Table& table) {
+  SharedValues values;
+  for (const Entry& entry : table.entries()) {
+    if (entry.section != &section) continue;
+    values.emplace_back(entry.path, json::write(entry.value, {.indent = 0}));
+  }
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
 }  // namespace
 
 SharedValues shared_values(const Table& table) {
   SharedValues values;
   for (const Section& section : schema().sections()) {
+    if (section.when == std::vector<std::string>{"*"}) {
+      const SharedValues passed = passed_values(section, table);
+      values.insert(values.end(), passed.begin(), passed.end());
+      continue;
+    }
     for (const std::string& path : paths_of(section, table)) {
       for (const Key& key : section.keys) {
         const Entry* entry = table.find(join_path(path, key.name));

@@ -1,7 +1,5 @@
 #include "capstan/config/table.h"
 
-#include <set>
-
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"

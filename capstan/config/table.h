@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,10 @@ class Table {
   const std::vector<Entry>& entries() const { return entries_; }
 
   bool given(std::string_view path) const;  // the file (or "auto") says something about it
+  void note_section(std::string path) { sections_.insert(std::move(path)); }
+  // Sections that the file has.
+  const std::set<std::string, std::less<>>& sections() const { return sections_; }
+  bool has_section(std::string_view path) const { return sections_.count(path) > 0; }
   bool is_null(std::string_view path) const { return at(path).is_null(); }
   bool flag(std::string_view path) const;
   std::int64_t integer(std::string_view path) const;
@@ -55,6 +60,7 @@ class Table {
  private:
   const json::Value& at(std::string_view path) const;
 
+  std::set<std::string, std::less<>> sections_;
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t, std::less<>> index_;
 };

@@ -2,21 +2,14 @@
 // that is wrong with it.
 #pragma once
 
-#include <map>
-#include <string>
 #include <vector>
 
 #include "capstan/base/error.h"
+#include "capstan/config/context.h"
 #include "capstan/config/table.h"
 #include "capstan/json/reader.h"
 
 namespace capstan::config {
-
-struct WalkOptions {
-  bool lenient = false;  // unknown keys are warnings
-  // What "auto" stands for, by path, where the caller knows better than the default.
-  std::map<std::string, json::Value> auto_values;
-};
 
 struct Walked {
   Table table;  // every key of every section that applies
@@ -24,6 +17,6 @@ struct Walked {
   std::vector<ErrorInfo> warnings;
 };
 
-Walked walk(const json::Document& document, const WalkOptions& options);
+Walked walk(const json::Document& document, const Context& context);
 
 }  // namespace capstan::config

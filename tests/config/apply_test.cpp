@@ -212,6 +212,9 @@ TEST(Apply, RulesBetweenKeys) {
       "nesterov needs momentum");
   has("prescale_gradients: true\ngradient_predivide_factor: 2", "both divide");
   has("gradient_allreduce_op: sum\nprescale_gradients: true", "a sum is never divided");
+  has("gradient_allreduce_op: sum\nzero_optimization: {\"stage\": 3}", "with ZeRO stage 3");
+  has("gradient_allreduce_op: sum\nzero_optimization: {\"zenflow\": {}}", "with ZenFlow");
+  has("gradient_allreduce_op: sum\ncompile: {\"deepcompile\": true}", "with DeepCompile");
   has("fp16: {\"enabled\": true, \"initial_scale_power\": 1, \"min_loss_scale\": 4}",
       "below its own floor");
   has("data_parallel_size: 4", "the run has 1 data-parallel rank (");

@@ -9,6 +9,7 @@ namespace capstan::config {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct BatchCase {
   const char* text;
@@ -37,8 +38,8 @@ INSTANTIATE_TEST_SUITE_P(
         BatchCase{"train_batch_size: 64\ntrain_micro_batch_size_per_gpu: 4", 4, 64, 4, 4},
         BatchCase{"train_batch_size: 64\ngradient_accumulation_steps: 2", 4, 64, 8, 2},
         BatchCase{"train_micro_batch_size_per_gpu: 2\ngradient_accumulation_steps: 3", 4, 24, 2, 3},
-        BatchCase{"gradient_accumulation_steps: 2", 4, 8, 1, 2}, BatchCase{"", 4, 4, 1, 1},
-        BatchCase{"", 1, 1, 1, 1},
+        BatchCase{"gradient_accumulation_steps: 2", 4, 8, 1, 2}, BatchCase{"{}", 4, 4, 1, 1},
+        BatchCase{"{}", 1, 1, 1, 1},
         BatchCase{"train_batch_size: null\ntrain_micro_batch_size_per_gpu: auto", 3, 3, 1, 1},
         BatchCase{"train_batch_size: 64\ntrain_micro_batch_size_per_gpu: 4\n"
                   "gradient_accumulation_steps: 4",
@@ -74,15 +75,32 @@ TEST(Batch, ThreeGivenSizesTellTheNumberOfRanksWhenNobodyElseDoes) {
 
 TEST(Batch, HugeNumbersAreAProblemAndNoOverflow) {
   const std::string huge = "9223372036854775807";
-  EXPECT_NE(
-      problems_of("train_micro_batch_size_per_gpu: " + huge + "\ngradient_accumulation_steps: 2"),
-      "");
+  const std::string product =
+      problems_of("train_micro_batch_size_per_gpu: " + huge + "\ngradient_accumulation_steps: 2");
+  EXPECT_THAT(product, HasSubstr("the batch is too large"));
+  EXPECT_THAT(product, Not(HasSubstr("(default)")));  // of a train_batch_size that nobody gave
   EXPECT_NE(problems_of("train_batch_size: 3\ntrain_micro_batch_size_per_gpu: " + huge, ranks(8)),
             "");
   EXPECT_NE(problems_of("train_batch_size: 3\ntrain_micro_batch_size_per_gpu: " + huge +
                             "\ngradient_accumulation_steps: " + huge,
                         ranks(8)),
             "");
+}
+
+TEST(Batch, WhoTrainsNeedsASizeThatIsANumber) {
+  Context trains = ranks(2);
+  trains.needs_batch = true;
+  for (const char* text : {"{}", "gradient_accumulation_steps: 4", "train_batch_size: null"}) {
+    EXPECT_THAT(problems_of(text, trains), HasSubstr("the batch size is missing")) << text;
+    EXPECT_EQ(problems_of(text, ranks(2)), "") << text;
+  }
+  const std::string automatic = problems_of(
+      "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\"}", trains);
+  EXPECT_THAT(automatic, HasSubstr("it is \"auto\", and nobody has filled it in"));
+  EXPECT_THAT(automatic, HasSubstr("only the Trainer and Accelerate"));
+  for (const char* text : {"train_batch_size: 4", "train_micro_batch_size_per_gpu: 4"}) {
+    EXPECT_EQ(problems_of(text, trains), "") << text;
+  }
 }
 
 TEST(Batch, ADerivedValueSaysHow) {

@@ -89,7 +89,8 @@ TEST_F(ConfigCommand, ReadsTheWorldSizeOfTheEnvironment) {
       HasSubstr("data-parallel ranks: 6 (environment: "));
 }
 
-TEST_F(ConfigCommand, PrintsSchemaAndReferencePage) {
+TEST_F(ConfigCommand, PrintsSchemaFeaturesAndReferencePage) {
+  EXPECT_THAT(run("features").output, HasSubstr("| pipeline parallelism | refused | `pipeline` |"));
   EXPECT_THAT(run("schema").output, StartsWith("{\n  \"$schema\""));
   EXPECT_EQ(run("docs").output, read_source_file("docs/config.md"));
 }

@@ -48,6 +48,20 @@ TEST(Convert, IntegersTakeIntegralNumbersAndDigits) {
   }
 }
 
+TEST(Convert, ANumberThatDoesNotFitIsToldInWords) {
+  EXPECT_THAT(converted(integer("i", "0"), "9223372036854775808"),
+              HasSubstr("which is too large to hold"));
+  EXPECT_THAT(converted(number("n", "0"), "1e999"), HasSubstr("a number too large to hold"));
+  EXPECT_THAT(converted(integer("i", "0"), "16.5"), HasSubstr("16.5 is given, but an integer"));
+}
+
+TEST(Convert, WhatIsPassedOnIsANumberWhereItsTextIsOne) {
+  EXPECT_EQ(converted(passed("*"), "\"1e-3\""), "0.001");
+  EXPECT_EQ(converted(passed("*"), "[\"0.9\", 0.5]"), "[0.9, 0.5]");
+  EXPECT_EQ(converted(passed("*"), "\"min\""), "\"min\"");
+  EXPECT_NE(convert(passed("*"), json::Value("3")).remark, "");
+}
+
 TEST(Convert, NumbersStayInTheirRange) {
   const Key share = number("n", "0.5").at_least(0).at_most(1);
   EXPECT_EQ(converted(share, "1"), "1.0");

@@ -1,8 +1,10 @@
 #include "capstan/config/walk.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "capstan/config/explain.h"
 #include "support.h"
 
 namespace capstan::config {
@@ -81,8 +83,7 @@ TEST(Walk, FeaturesOfLaterAreFineWhileTheyAreOff) {
   for (const char* text :
        {"flops_profiler: {}", "flops_profiler: {\"enabled\": false, \"profile_step\": 7}",
         "autotuning: null", "elasticity: {\"enabled\": \"false\", \"micro_batch_sizes\": [1, 2]}",
-        "sparse_attention: {}", "sparse_attention: {\"mode\": \"fixed\"}", groups,
-        "weight_quantization: {}", "datastates_ckpt: false",
+        "sparse_attention: {}", groups, "weight_quantization: {}", "datastates_ckpt: false",
         "zero_optimization: {\"offload_optimizer\": {\"device\": \"none\", \"ratio\": 1}}",
         "zero_optimization: {\"zero_hpz_partition_size\": 1, \"mics_shard_size\": -1}",
         "zero_optimization: {\"cpu_offload\": false, \"zenflow\": null}",
@@ -120,6 +121,64 @@ TEST(Walk, FeaturesOfLaterAreRefusedOnceAndByName) {
     refused("datastates_ckpt: {\"host_cache_size\": 1}", "checkpoint engines");
 }
 
+// Upstream turns these on where they stand, so not even one with defaults may pass in silence.
+TEST(Walk, SectionsThatAreOnByTheirPresenceAreRefusedEvenWithDefaults) {
+  for (const char* text :
+       {"sparse_attention: {\"mode\": \"fixed\"}", "sparse_attention: {\"mode\": \"dense\"}",
+        "zero_optimization: {\"zenflow\": {}}",
+        "zero_optimization: {\"zenflow\": {\"topk_ratio\": 0.1}}"}) {
+    const Outcome outcome = check_text(text);
+    ASSERT_EQ(outcome.problems.size(), 1U) << text;
+    EXPECT_THAT(outcome.problems[0].what, HasSubstr("not available yet")) << text;
+    EXPECT_THAT(outcome.problems[0].fix, HasSubstr("remove the section")) << text;
+  }
+}
+
+TEST(Walk, WhoOnlyReadsIsWarnedOfWhatIsRefused) {
+  const char* const text = "zero_optimization: {\"zenflow\": {}, \"zero_quantized_weights\": true}";
+  Context reader;
+  reader.reads_only = true;
+  EXPECT_EQ(problems_of(text, reader), "");
+  EXPECT_THAT(warnings_of(text, reader), HasSubstr("ZenFlow: not available yet"));
+  EXPECT_THAT(warnings_of(text, reader), HasSubstr("ZeRO++"));
+  EXPECT_NE(problems_of("zero_optimization: {\"stage\": 9}", reader), "");
+}
+
+TEST(Walk, AnEmptyFileIsAProblemAndEmptyBracesAreNot) {
+  for (const char* text : {"", "  \n\t\n", "# nothing yet\n// nor here"}) {
+    EXPECT_THAT(problems_of(text), HasSubstr("there is nothing in it")) << text;
+  }
+  EXPECT_EQ(problems_of("{}"), "");
+}
+
+// Each of these took more than half a minute while the time grew with the square.
+TEST(Walk, TwoHundredThousandKeysAreAnswered) {
+  const auto many = [](const char* value) {
+    std::string text;
+    for (int i = 0; i < 200'000; ++i) text += fmt::format("\"k{}\": {}, ", i, value);
+    return text;
+  };
+  for (const std::string& text :
+       {"{" + many("7") + "}", "{" + many("[1]") + "}",
+        "{\"zero_optimization\": {" + many("null") + "}}",
+        "{\"capstan\": {\"parameter_groups\": {" + many("{\"lr\": 1}") + "}}}"}) {
+    const Outcome outcome = check_text(text);
+    EXPECT_GE(outcome.problems.size(), 200'000U);
+    const std::string told = join_problems(outcome.problems, "ds.json").what;
+    EXPECT_THAT(told, HasSubstr("problems in ds.json"));
+    EXPECT_LT(told.size(), 100'000U);
+    EXPECT_THAT(told, HasSubstr("... and "));
+  }
+  Context lenient;
+  lenient.lenient = true;
+  EXPECT_EQ(check_text("{" + many("7") + "}", lenient).warnings.size(), 200'000U);
+  const Resolved resolved =
+      resolve_text("{\"optimizer\": {\"type\": \"SGD\"}, \"capstan\": {\"parameter_groups\": {" +
+                   many("{\"parameters\": \"x\"}") + "}}}");
+  EXPECT_EQ(resolved.engine.optimizer->groups.size(), 200'000U);
+  EXPECT_THAT(explain(resolved), HasSubstr("capstan.parameter_groups.k199999"));
+}
+
 TEST(Walk, ParametersMayStandBeforeTheirType) {
   const Resolved resolved =
       resolve_text("optimizer: {\"params\": {\"momentum\": 0.5}, \"type\": \"sgd\"}");
@@ -128,8 +187,10 @@ TEST(Walk, ParametersMayStandBeforeTheirType) {
 }
 
 TEST(Walk, ParametersOfAnotherTypeAreUnknown) {
-  EXPECT_THAT(problems_of("optimizer: {\"type\": \"Adam\", \"params\": {\"momentum\": 0.5}}"),
-              HasSubstr("unknown key \"momentum\""));
+  const std::string momentum =
+      problems_of("optimizer: {\"type\": \"Adam\", \"params\": {\"momentum\": 0.5}}");
+  EXPECT_THAT(momentum, HasSubstr("unknown key \"momentum\""));
+  EXPECT_THAT(momentum, HasSubstr("remove it"));
   EXPECT_THAT(problems_of("optimizer: {\"type\": \"Adam\", \"params\": {\"max_grad_norm\": 1}}"),
               HasSubstr("use the top-level key gradient_clipping"));
 }
@@ -143,6 +204,8 @@ TEST(Walk, AMissingTypeOrRequiredKeyIsNamed) {
               HasSubstr("\"total_num_steps\" is missing"));
   EXPECT_THAT(problems_of("optimizer: {\"type\": \"Adamm\", \"params\": {\"lr\": 1}}"),
               HasSubstr("did you mean \"Adam\"?"));
+  EXPECT_THAT(problems_of("optimizer: {\"type\": \"AdmaW\"}"),
+              HasSubstr("did you mean \"AdamW\"?"));
   EXPECT_THAT(problems_of("optimizer: {\"type\": null}"), HasSubstr("\"type\" is missing"));
   EXPECT_EQ(problems_of("optimizer: {}\nscheduler: {}"), "");
 }
