@@ -207,7 +207,8 @@ shard::Settings shard_settings(const Options& options, int ranks,
       .states = states,
       .host = {.optimizer_share = off_device ? optimizer.ratio : 0,
                .params_share = params.placement == store::Placement::device ? 0.0 : 1.0,
-               .pin = optimizer.pin && params.pin,
+               .pin = off_device ? optimizer.pin : params.pin,
+               .pin_params = params.pin,
                .swap_folders = on_nvme ? optimizer.nvme_paths : std::vector<std::string>(),
                .param_folders = params.placement == store::Placement::nvme
                                     ? params.nvme_paths

@@ -20,7 +20,8 @@ struct HostSettings {
   // first, and forward uses them last.
   double optimizer_share = 0;
   double params_share = 0;
-  bool pin = true;
+  bool pin = true;         // page-locked memory, but for shards
+  bool pin_params = true;  // of shards
   // Where optimizer state, or shards, are on disks: the folders of their files. The update runs on
   // the host.
   std::vector<std::string> swap_folders;

@@ -35,8 +35,13 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
   params_on_host_ = params_on_host(plan_, settings_);
   if (settings_.host.used()) {
     // Page-locked memory serves copies to another device; there are none for a model on the CPU.
-    const bool pinned = settings_.host.pin && !pool_.device().is_cpu();
-    host_pool_ = store::Pool::of_host(host_ledger_, settings_.host.out_of_memory_advice, pinned);
+    const HostSettings& host = settings_.host;
+    const auto make_pool = [&](bool pin) {
+      return store::Pool::of_host(host_ledger_, host.out_of_memory_advice,
+                                  pin && !pool_.device().is_cpu());
+    };
+    host_pool_ = make_pool(host.pin);
+    if (host.pin_params != host.pin) shard_pool_ = make_pool(host.pin_params);
     traffic_ = std::make_unique<HostTraffic>(pool_.device());
     host_grads_ =
         std::make_unique<HostGrads>(on_host_, settings_.reduce.accum, *traffic_, *host_pool_);
@@ -67,6 +72,13 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
   reducer_ = std::make_unique<Reducer>(plan_, group_, pool_, settings_.reduce, host_grads_.get());
 }
 
+std::string ShardedModel::why_not_pinned() const {
+  for (const auto* pool : {&host_pool_, &shard_pool_}) {
+    if (*pool != nullptr && !(*pool)->why_not_pinned().empty()) return (*pool)->why_not_pinned();
+  }
+  return "";
+}
+
 void ShardedModel::open_swap_files() {
   const auto open = [this](const std::vector<std::string>& folders, store::MemoryKind kind) {
     return std::make_unique<store::SwapFiles>(store::SwapOptions{
@@ -83,8 +95,8 @@ void ShardedModel::open_swap_files() {
   if (!settings_.host.param_folders.empty()) {
     param_files_ = open(settings_.host.param_folders, store::MemoryKind::parameters);
     param_pool_ = store::Pool::of_disk(disk_ledger_, *param_files_);
-    reader_ =
-        std::make_unique<store::SwapReader>(*param_files_, *host_pool_, settings_.host.read_ahead);
+    store::Pool& host = shard_pool_ != nullptr ? *shard_pool_ : *host_pool_;
+    reader_ = std::make_unique<store::SwapReader>(*param_files_, host, settings_.host.read_ahead);
   }
 }
 
@@ -161,7 +173,8 @@ Unit ShardedModel::adopt_unit(const ModelView& model, int index) {
     states_[i] = make_states(spec, members, owned_elems(spec, sharded, group_.rank()),
                              settings_.states, home_of(index));
   }
-  const auto& shards = param_pool_ != nullptr ? param_pool_ : host_pool_;
+  const auto& on_host = shard_pool_ != nullptr ? shard_pool_ : host_pool_;
+  const auto& shards = param_pool_ != nullptr ? param_pool_ : on_host;
   Unit unit(spec, plan_.params, std::move(members), pool_,
             UnitRole{group_.rank(), keep_whole, params_on_host_[i] ? shards.get() : nullptr});
   if (!keep_whole) unit.release();

@@ -50,7 +50,7 @@ class ShardedModel {
   store::Ledger& disk_ledger() { return disk_ledger_; }
   store::SwapFiles* swap_files() { return swap_files_.get(); }  // null: no state is on a disk
   // Why host memory is not page-locked although that was asked for; empty: it is, or none is used.
-  std::string why_not_pinned() const { return host_pool_ ? host_pool_->why_not_pinned() : ""; }
+  std::string why_not_pinned() const;
   Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
   const UseTrace& trace() const { return gatherer_->trace(); }
 
@@ -146,6 +146,7 @@ class ShardedModel {
   std::unique_ptr<store::Pool> param_pool_;
   std::unique_ptr<store::SwapReader> reader_;
   std::unique_ptr<store::Pool> host_pool_;  // null where nothing lives on the host, like the next
+  std::unique_ptr<store::Pool> shard_pool_;  // of shards there, where it is another one
   std::unique_ptr<HostTraffic> traffic_;
   std::vector<bool> on_host_;         // by unit: its optimizer state
   std::vector<bool> params_on_host_;  // by unit: its shard

@@ -242,5 +242,22 @@ TEST(Offload, HandsItsSizesAndPinningOn) {
   EXPECT_FALSE(settings.host.pin);
 }
 
+TEST(Offload, PinsTheMemoryOfEachSectionAsThatSectionSays) {
+  engine::Options options = host_options(3);
+  options.store.params.placement = store::Placement::host;
+  for (const bool states : {true, false}) {
+    for (const bool params : {true, false}) {
+      options.store.optimizer.pin = states;
+      options.store.params.pin = params;
+      const shard::HostSettings host = engine::shard_settings(options, 2, {}).host;
+      EXPECT_EQ(host.pin, states);
+      EXPECT_EQ(host.pin_params, params);
+    }
+  }
+  options.store.optimizer = {};  // on the device: its pin_memory says nothing
+  options.store.params.pin = false;
+  EXPECT_FALSE(engine::shard_settings(options, 2, {}).host.pin);
+}
+
 }  // namespace
 }  // namespace capstan::test
