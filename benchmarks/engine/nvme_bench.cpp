@@ -108,7 +108,6 @@ class Trained {
     options.precision.params = DType::bf16;
     options.shard.stage = 2;
     options.shard.sub_group_elems = kTileElems;
-    options.store.gradients = store::Placement::host;
     options.store.optimizer.placement = placement;
     options.store.optimizer.pin = false;
     options.store.optimizer.nvme_paths = {folder.string()};

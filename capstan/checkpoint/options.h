@@ -10,10 +10,9 @@ enum class TagValidation { ignore, warn, fail };
 
 struct Options {
   TagValidation tag_validation = TagValidation::warn;
-  bool load_universal = false;         // read upstream's universal layout
-  bool node_local = false;             // every node writes to its own disk instead of a shared one
-  bool load_from_fp32_weights = true;  // masters from saved fp32; false: from the 16-bit weights
-  bool asynchronous = false;           // write in the background; costs one bounded host buffer
+  bool load_universal = false;           // read upstream's universal layout
+  bool load_from_fp32_weights = true;    // masters from saved fp32; false: from the 16-bit weights
+  bool asynchronous = false;             // write in the background; costs one bounded host buffer
   std::int64_t buffer_bytes = 64 << 20;  // the writer's buffer
   // asynchronous: host memory for what the next update would overwrite before it is written; with
   // less than a rank's state the update waits for the disk

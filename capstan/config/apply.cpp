@@ -74,7 +74,6 @@ checkpoint::Options to_checkpoint(const Table& table) {
   if (tags == "Ignore") options.tag_validation = checkpoint::TagValidation::ignore;
   if (tags == "Fail") options.tag_validation = checkpoint::TagValidation::fail;
   options.load_universal = table.flag("checkpoint.load_universal");
-  options.node_local = table.flag("checkpoint.use_node_local_storage");
   options.load_from_fp32_weights = table.flag("zero_optimization.load_from_fp32_weights");
   options.asynchronous = table.flag("checkpoint.writer.decoupled");
   options.buffer_bytes = table.integer("checkpoint.writer.io_buffer_size");
@@ -166,10 +165,6 @@ store::Options to_store(const Table& table) {
   const std::int64_t stage = table.integer("zero_optimization.stage");
   if (stage < 1) options.optimizer.placement = store::Placement::device;
   if (stage < 3) options.params.placement = store::Placement::device;
-  // Gradient shards meet the optimizer where it runs; a disk would only be a detour.
-  if (options.optimizer.placement != store::Placement::device) {
-    options.gradients = store::Placement::host;
-  }
   return options;
 }
 
@@ -183,7 +178,6 @@ profile::Options to_profile(const Table& table) {
   options.wall_clock_breakdown = table.flag("wall_clock_breakdown");
   options.memory_breakdown = table.flag("memory_breakdown");
   options.throughput = table.flag("timers.throughput.enabled");
-  options.throughput_synchronized = table.flag("timers.throughput.synchronized");
   options.comms = {.enabled = table.flag("comms_logger.enabled"),
                    .all_ops = table.flag("comms_logger.prof_all"),
                    .ops = table.texts("comms_logger.prof_ops"),
@@ -208,7 +202,6 @@ engine::Options to_engine(const Table& table) {
   options.comm = to_comm(table);
   options.io = to_io(table);
   options.recompute = to_recompute(table);
-  options.fuse_activations = table.flag("capstan.fuse_activations");
   options.profile = to_profile(table);
   options.checkpoint = to_checkpoint(table);
   return options;

@@ -19,7 +19,6 @@ void make_forward_only(Options& options, Parts& parts) {
   options.optimizer.reset();
   options.schedule.reset();
   options.store.optimizer = {};
-  options.store.gradients = store::Placement::device;
   options.precision.master = options.precision.params;  // nothing will be updated
   options.precision.optimizer_state = DType::fp32;
   parts.updater = [](shard::ShardedModel&) { return std::make_unique<NoUpdater>(); };

@@ -41,8 +41,6 @@ struct Options {
   comm::Options comm;
   io::Options io;
   recompute::Options recompute;
-  // Models of Python: formulas of activations become one operation; less memory, other last bits.
-  bool fuse_activations = true;
   profile::Options profile;
   checkpoint::Options checkpoint;
   bool operator==(const Options&) const = default;

@@ -23,9 +23,7 @@ struct Options {
       false;                      // time of forward, backward, reduce, step; waits for the device
   bool memory_breakdown = false;  // memory before and after each phase
   bool throughput = true;         // the throughput part of the progress lines
-  bool throughput_synchronized =
-      true;                // wait for the device before reading the clock: exact, slower
-  std::string state_dump;  // logged once at start: every resolved option; empty: nothing
+  std::string state_dump;         // logged once at start: every resolved option; empty: nothing
   CommsLoggerOptions comms;
   bool operator==(const Options&) const = default;
 };

@@ -45,7 +45,6 @@ struct OptimizerOptions {
 struct Options {
   ParamOptions params;
   OptimizerOptions optimizer;
-  Placement gradients = Placement::device;  // gradient shards; host follows an offloaded optimizer
   // For auto_ratio: what the engine may take of each device, activations among it (unset: what is
   // free at its start); and what it leaves to activations.
   std::optional<std::int64_t> device_bytes;

@@ -170,7 +170,6 @@ TEST(Apply, PlacementsFollowTheirSectionsOnceTheyAreAvailable) {
   EXPECT_EQ(options.optimizer.nvme_paths, (std::vector<std::string>{"/x", "/y"}));
   EXPECT_EQ(options.optimizer.buffer_count, 6);
   EXPECT_EQ(options.optimizer.ratio, 0.5);
-  EXPECT_EQ(options.gradients, store::Placement::host);
   EXPECT_EQ(options.params.placement, store::Placement::host);
   EXPECT_FALSE(options.params.pin);
   EXPECT_EQ(options.params.buffer_bytes, 20);
@@ -210,6 +209,9 @@ TEST(Apply, RulesBetweenKeys) {
   has("fp16: {\"fp16_master_weights_and_grads\": true}", "fp16 is not enabled");
   has("optimizer: {\"type\": \"SGD\", \"params\": {\"nesterov\": true}}",
       "nesterov needs momentum");
+  has("optimizer: {\"type\": \"Adam\", \"params\": {\"torch_adam\": true, \"bias_correction\": "
+      "false}}",
+      "always corrects its bias");
   has("prescale_gradients: true\ngradient_predivide_factor: 2", "both divide");
   has("gradient_allreduce_op: sum\nprescale_gradients: true", "a sum is never divided");
   has("gradient_allreduce_op: sum\nzero_optimization: {\"stage\": 3}", "with ZeRO stage 3");

@@ -94,7 +94,6 @@ TEST(Snippets, OffloadToTheHostIsHonouredFromTheStageThatHasShards) {
   const Resolved three = at_stage(3);
   EXPECT_EQ(three.engine.store.params.placement, store::Placement::host);
   EXPECT_EQ(three.engine.store.optimizer.placement, store::Placement::host);
-  EXPECT_EQ(three.engine.store.gradients, store::Placement::host);
   EXPECT_TRUE(three.warnings.empty());
   const Resolved two = at_stage(2);
   EXPECT_EQ(two.engine.store.params.placement, store::Placement::device);
