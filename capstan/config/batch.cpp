@@ -61,15 +61,21 @@ void too_large(Batch& batch, const std::string& source) {
        .fix = "lower train_micro_batch_size_per_gpu or gradient_accumulation_steps"});
 }
 
-void missing(Batch& batch, const std::string& source) {
+// "auto" that nobody has filled in is 1, with a word; a batch that nobody speaks of is a problem.
+void find_missing(Batch& batch, const std::string& source) {
+  const std::string where = fmt::format("{} (train_micro_batch_size_per_gpu)", source);
+  const std::string fix = "set train_micro_batch_size_per_gpu or train_batch_size to a number";
   const bool is_auto = batch.train.origin.kind == OriginKind::automatic ||
                        batch.micro.origin.kind == OriginKind::automatic;
-  batch.problems.push_back(
-      {.what = is_auto ? "the batch size is missing: it is \"auto\", and nobody has filled it in"
-                       : "the batch size is missing",
-       .where = fmt::format("{} (train_micro_batch_size_per_gpu)", source),
-       .fix = fmt::format("set train_micro_batch_size_per_gpu or train_batch_size to a number{}",
-                          is_auto ? "; only the Trainer and Accelerate fill in \"auto\"" : "")});
+  if (is_auto) {
+    batch.warnings.push_back(
+        {.what = "the batch size is \"auto\", which only the Trainer and Accelerate fill in: one "
+                 "sample per rank and forward is taken",
+         .where = where,
+         .fix = fix});
+  } else {
+    batch.problems.push_back({.what = "the batch size is missing", .where = where, .fix = fix});
+  }
 }
 
 // The nearest train batch that the other numbers allow, as advice.
@@ -134,7 +140,7 @@ Batch complete_batch(Batch batch, const std::string& source) {
     }
     return batch;
   }
-  if (batch.required && !batch.micro.value) missing(batch, source);
+  if (batch.required && !batch.micro.value) find_missing(batch, source);
   if (!batch.micro.value) assume(batch.micro, by_default);
   if (!batch.accumulation.value) assume(batch.accumulation, by_default);
   std::int64_t pair = 0;

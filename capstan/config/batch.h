@@ -20,8 +20,9 @@ struct Batch {
   BatchNumber micro;
   BatchNumber accumulation;
   BatchNumber ranks;
-  bool required = false;            // one of the first two must be given
+  bool required = false;            // the batch must be spoken of: one of the first two
   std::vector<ErrorInfo> problems;  // empty: all four are set and the equation holds
+  std::vector<ErrorInfo> warnings;
 };
 
 // Any two of the three sizes give the third; one is completed with 1 accumulation step, none with a

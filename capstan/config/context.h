@@ -38,8 +38,8 @@ struct Context {
   std::map<std::string, Override> overrides;       // by path
   std::map<std::string, OtherTypes> other_types;   // by section: "optimizer", "scheduler"
   std::optional<Door> door;                        // unset: whoever will use it
-  bool needs_batch = false;                        // a batch size must be given as a number
-  bool lenient = false;                            // unknown keys are warnings
+  bool trains = false;      // what must be said and is not, or only by "auto", is told
+  bool lenient = false;     // unknown keys are warnings
   bool reads_only = false;  // nothing will be trained: features that are not available are warnings
 };
 

@@ -38,15 +38,22 @@ void put_batch_number(Table& table, const char* path, const BatchNumber& number)
   table.put(std::move(entry));
 }
 
+// Whether something was said about this key already.
+bool told(const std::vector<ErrorInfo>& problems, const char* path) {
+  const std::string place = fmt::format("({})", path);
+  return std::any_of(problems.begin(), problems.end(),
+                     [&](const ErrorInfo& problem) { return problem.where.ends_with(place); });
+}
+
 // Completes the three batch keys of the table; the result also holds the number of ranks.
-Batch solve_batch(Table& table, const Context& context, const std::string& source) {
+Batch solve_batch(Table& table, const Context& context, const std::string& source, bool required) {
   Batch batch{.train = batch_number(table, kTrain),
               .micro = batch_number(table, kMicro),
-              .accumulation = batch_number(table, kAccumulation)};
+              .accumulation = batch_number(table, kAccumulation),
+              .required = required};
   if (context.world_size) {
     batch.ranks = {.value = *context.world_size, .origin = context.world_size_origin};
   }
-  batch.required = context.needs_batch;
   batch = complete_batch(std::move(batch), source);
   put_batch_number(table, kTrain, batch.train);
   put_batch_number(table, kMicro, batch.micro);
@@ -77,8 +84,11 @@ Outcome check(const json::Document& document, const Context& context) {
   RuleFindings findings = check_rules(table, document.source);
   append_infos(outcome.problems, std::move(findings.problems));
   append_infos(outcome.warnings, std::move(findings.warnings));
-  Batch batch = solve_batch(table, context, document.source);
+  const bool required =
+      context.trains && !told(outcome.problems, kTrain) && !told(outcome.problems, kMicro);
+  Batch batch = solve_batch(table, context, document.source, required);
   append_infos(outcome.problems, std::move(batch.problems));
+  append_infos(outcome.warnings, std::move(batch.warnings));
   check_data_parallel_size(table, batch, document.source, outcome.problems);
   if (!outcome.problems.empty()) return outcome;
 

@@ -102,6 +102,11 @@ class Rules {
       problem("nesterov needs momentum above 0 and no dampening", base + "nesterov",
               "set momentum, for example to 0.9, and remove dampening");
     }
+    if (table_.find(base + "torch_adam") != nullptr && table_.flag(base + "torch_adam") &&
+        !table_.flag(base + "bias_correction")) {
+      problem("PyTorch's Adam always corrects its bias", base + "bias_correction",
+              "remove bias_correction, or torch_adam");
+    }
     if (table_.find(base + "max_coeff") != nullptr &&
         table_.number(base + "min_coeff") > table_.number(base + "max_coeff")) {
       problem("min_coeff is above max_coeff", base + "min_coeff", "swap the two");

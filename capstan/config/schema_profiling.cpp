@@ -35,7 +35,7 @@ Section recompute_section() {
       flag("profile", false)
           .own_per_rank()
           .only_for({Door::program, Door::deepspeed_package}, Standing::no_effect, own)
-          .says("Time forward and backward of each span.")
+          .says("Time forward and backward of each span; in the package deepspeed, forward.")
           .costs("Waits for the device."),
       flag("cpu_checkpointing", false)
           .own_per_rank()

@@ -94,7 +94,10 @@ class Walker {
     const auto others = context_.other_types.find(section);
     const Entry* type = table_.find(section + ".type");
     if (others == context_.other_types.end() || type == nullptr) return nullptr;
-    const auto found = others->second.classes.find(table_.text(type->path));
+    const std::string name = table_.text(type->path);
+    const std::vector<std::string>& own = type->key->choices;
+    if (std::find(own.begin(), own.end(), name) != own.end()) return nullptr;
+    const auto found = others->second.classes.find(name);
     return found == others->second.classes.end() ? nullptr : &found->second;
   }
 
@@ -267,6 +270,13 @@ class Walker {
           {.kind = OriginKind::automatic,
            .detail = fmt::format("filled in by the caller ({})", where)});
       return;
+    }
+    if (match.key->required && context_.trains) {
+      findings_.problem(
+          fmt::format("\"{}\" is \"auto\", and nobody has filled it in", match.key->name), full,
+          place,
+          fmt::format("write {}; only the Trainer and Accelerate fill in \"auto\"",
+                      expects(*match.key)));
     }
     const std::string rule =
         match.key->auto_rule.empty() ? std::string("the default") : match.key->auto_rule;

@@ -87,17 +87,19 @@ TEST(Batch, HugeNumbersAreAProblemAndNoOverflow) {
             "");
 }
 
-TEST(Batch, WhoTrainsNeedsASizeThatIsANumber) {
+TEST(Batch, WhoTrainsIsToldThatASizeIsMissingOrStillAuto) {
   Context trains = ranks(2);
-  trains.needs_batch = true;
+  trains.trains = true;
   for (const char* text : {"{}", "gradient_accumulation_steps: 4", "train_batch_size: null"}) {
     EXPECT_THAT(problems_of(text, trains), HasSubstr("the batch size is missing")) << text;
     EXPECT_EQ(problems_of(text, ranks(2)), "") << text;
   }
-  const std::string automatic = problems_of(
-      "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\"}", trains);
-  EXPECT_THAT(automatic, HasSubstr("it is \"auto\", and nobody has filled it in"));
-  EXPECT_THAT(automatic, HasSubstr("only the Trainer and Accelerate"));
+  const char* const automatic =
+      "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\"}";
+  EXPECT_EQ(resolve_text(automatic, trains).engine.batch.micro_samples, 1);
+  EXPECT_THAT(warnings_of(automatic, trains), HasSubstr("only the Trainer and Accelerate fill in"));
+  EXPECT_EQ(warnings_of(automatic, ranks(2)), "");  // whoever uses it may fill it in
+  EXPECT_EQ(check_text("train_batch_size: 16.5", trains).problems.size(), 1U);  // not missing
   for (const char* text : {"train_batch_size: 4", "train_micro_batch_size_per_gpu: 4"}) {
     EXPECT_EQ(problems_of(text, trains), "") << text;
   }

@@ -24,9 +24,10 @@ Context at_door(Door door) {
 
 Context with_classes() {
   Context context;
-  context.other_types["optimizer"] = {
-      .in_words = "a class of torch.optim",
-      .classes = {{"NAdam", {.params = {"lr", "momentum_decay"}}}, {"RAdam", {.params = {"lr"}}}}};
+  context.other_types["optimizer"] = {.in_words = "a class of torch.optim",
+                                      .classes = {{"NAdam", {.params = {"lr", "momentum_decay"}}},
+                                                  {"AdamW", {.params = {"torchs_own"}}},
+                                                  {"RAdam", {.params = {"lr"}}}}};
   context.other_types["scheduler"] = {
       .in_words = "a class of torch.optim.lr_scheduler",
       .classes = {{"StepLR", {.params = {"step_size", "gamma"}, .required = {"step_size"}}}}};
@@ -41,7 +42,11 @@ TEST(OtherTypes, AreTakenByNameWithTheirOwnParameters) {
   EXPECT_EQ(resolved.table.number("optimizer.params.momentum_decay"), 0.004);
   EXPECT_TRUE(resolved.table.is_null("optimizer.params.lr"));
   EXPECT_EQ(resolved.table.integer("scheduler.params.step_size"), 3);
-  EXPECT_FALSE(resolved.engine.optimizer.has_value());                   // the caller makes it
+  EXPECT_FALSE(resolved.engine.optimizer.has_value());  // the caller makes it
+  // What the schema has comes first.
+  EXPECT_TRUE(
+      resolve_text(R"({"optimizer": {"type": "AdamW", "params": {"lr": 1}}})", with_classes())
+          .engine.optimizer.has_value());
   EXPECT_THAT(problems_of(text), HasSubstr("Invalid type: \"nadam\""));  // others cannot
 }
 

@@ -49,6 +49,7 @@ config::Resolved read_config(const Arguments& arguments, int world_size, std::in
                                       : json::read_argument(arguments.config);
   config::Context context;
   context.world_size = world_size;
+  context.door = config::Door::program;
   context.hidden_size = width;
   return config::resolve(document, context);
 }

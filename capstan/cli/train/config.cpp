@@ -45,6 +45,8 @@ config::Resolved training_config(const Arguments& arguments, int world_size) {
                                : json::read_argument(arguments.config);
   config::Context context;
   context.world_size = world_size;
+  context.door = config::Door::program;
+  context.trains = true;
   context.hidden_size = model_options(arguments.model, arguments.seed).width;
   context.auto_values["scheduler.params.total_num_steps"] = json::Value(arguments.max_steps);
   if (arguments.config.empty()) {
@@ -55,7 +57,10 @@ config::Resolved training_config(const Arguments& arguments, int world_size) {
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;
   const CheckpointArguments& checkpoint = arguments.checkpoint;
-  resolved.engine.checkpoint.asynchronous = !checkpoint.save.empty() && !checkpoint.wait_for_saves;
+  if (checkpoint.wait_for_saves || !resolved.table.given("checkpoint.writer.decoupled")) {
+    resolved.engine.checkpoint.asynchronous =
+        !checkpoint.save.empty() && !checkpoint.wait_for_saves;
+  }
   return resolved;
 }
 

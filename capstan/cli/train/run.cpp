@@ -107,7 +107,7 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
                  .extras = file_names(*model),
                  .shared = config::shared_values(resolved.table)});
   data::Options sampling = resolved.data;
-  sampling.seed = arguments.seed;
+  if (!resolved.table.given("capstan.seed")) sampling.seed = arguments.seed;
   sampling.shuffle = !arguments.data.no_shuffle;
   Trainer({arguments, *corpus, model, engine, stop, device, sampling, first}).run();
   return 0;
