@@ -1,8 +1,10 @@
 #include <memory>
 #include <optional>
 
+#include <fmt/format.h>
 #include <pybind11/stl.h>
 
+#include "capstan/config/batch.h"
 #include "capstan/config/explain.h"
 #include "capstan/config/resolve.h"
 #include "capstan/json/reader.h"
@@ -13,18 +15,35 @@ namespace capstan::python {
 namespace py = pybind11;
 namespace {
 
-std::shared_ptr<config::Resolved> resolve(const std::string& text, const std::string& source,
-                                          std::optional<int> world_size,
-                                          std::optional<std::int64_t> hidden_size) {
-  const json::Document document = json::read_document(text, source);
-  return std::make_shared<config::Resolved>(
-      config::resolve(document, {.world_size = world_size, .hidden_size = hidden_size}));
+// A dict, or what a launcher hands over: a file's name, JSON text, or that text in base64.
+json::Document read_config(const py::object& given) {
+  if (py::isinstance<json::Document>(given)) return given.cast<json::Document>();
+  if (!py::isinstance<py::dict>(given)) return json::read_argument(py::str(given));
+  return {.root = to_json(given, "the configuration"), .source = "the configuration"};
 }
 
-py::object value_of(const config::Resolved& resolved, const std::string& path) {
+// One number for all groups is just that number.
+py::object value_of(const config::Entry& entry) {
+  const json::Array* items = entry.value.array();
+  const bool one = entry.key->type == config::Type::number_or_list && items && items->size() == 1;
+  return to_python(one ? items->front() : entry.value);
+}
+
+py::object value_at(const config::Resolved& resolved, const std::string& path) {
   const config::Entry* const entry = resolved.table.find(path);
   if (entry == nullptr) throw py::key_error("no key '" + path + "' in the configuration");
-  return to_python(entry->value);
+  return value_of(*entry);
+}
+
+// Every key directly in a section.
+py::dict section_of(const config::Resolved& resolved, const std::string& path) {
+  py::dict values;
+  for (const config::Entry& entry : resolved.table.entries()) {
+    const std::size_t dot = entry.path.rfind('.');
+    if (dot == std::string::npos || std::string_view(entry.path).substr(0, dot) != path) continue;
+    values[py::str(entry.path.substr(dot + 1))] = value_of(entry);
+  }
+  return values;
 }
 
 py::list warnings_of(const config::Resolved& resolved) {
@@ -35,40 +54,114 @@ py::list warnings_of(const config::Resolved& resolved) {
   return list;
 }
 
+// {path: (value, why)}
+void read_overrides(const py::dict& given, config::Context& context) {
+  for (const auto& [path, pair] : given) {
+    const auto both = py::reinterpret_borrow<py::tuple>(pair);
+    context.overrides[py::str(path)] = {to_json(both[0], py::str(path)),
+                                        both[1].cast<std::string>()};
+  }
+}
+
+// {section: (what they are, {name: (parameters, those that are required)})}
+void read_other_types(const py::dict& given, config::Context& context) {
+  using Names = std::vector<std::string>;
+  for (const auto& [section, pair] : given) {
+    const auto [in_words, classes] =
+        pair.cast<std::pair<std::string, std::map<std::string, std::pair<Names, Names>>>>();
+    config::OtherTypes& types = context.other_types[py::str(section)];
+    types.in_words = in_words;
+    for (const auto& [name, params] : classes) {
+      types.classes[name] = {.params = params.first, .required = params.second};
+    }
+  }
+}
+
+std::shared_ptr<config::Resolved> resolve(const json::Document& document, py::kwargs facts) {
+  config::Context context;
+  const auto take = [&facts](const char* name, auto& field) {
+    if (!facts.contains(name)) return;
+    const py::object value = facts.attr("pop")(name);
+    if (!value.is_none()) field = value.cast<std::decay_t<decltype(field)>>();
+  };
+  py::dict overrides;
+  py::dict other_types;
+  take("world_size", context.world_size);
+  take("hidden_size", context.hidden_size);
+  take("door", context.door);
+  take("trains", context.trains);
+  take("reads_only", context.reads_only);
+  take("overrides", overrides);
+  take("other_types", other_types);
+  if (!facts.empty())
+    throw py::type_error(fmt::format("no such facts: {}", py::str(facts).cast<std::string>()));
+  read_overrides(overrides, context);
+  read_other_types(other_types, context);
+  return std::make_shared<config::Resolved>(config::resolve(document, context));
+}
+
+using Size = std::optional<std::int64_t>;
+
+std::tuple<Size, Size, Size> complete_batch(Size train, Size micro, Size accumulation,
+                                            std::int64_t ranks) {
+  const auto number = [](Size value) {
+    return config::BatchNumber{value, {config::OriginKind::file, "given"}};
+  };
+  const config::Batch batch = config::complete_batch(
+      {.train = number(train),
+       .micro = number(micro),
+       .accumulation = number(accumulation),
+       .ranks = {ranks, {config::OriginKind::environment, "the number of data-parallel ranks"}},
+       .required = true},
+      "the batch");
+  if (!batch.problems.empty()) throw ConfigError(batch.problems.front());
+  return {batch.train.value, batch.micro.value, batch.accumulation.value};
+}
+
 }  // namespace
 
 void bind_config(py::module_& module) {
+  py::enum_<config::Door>(module, "Door", "Which package acts on a configuration.")
+      .value("CAPSTAN", config::Door::capstan_package)
+      .value("DEEPSPEED", config::Door::deepspeed_package);
+  py::class_<json::Document>(module, "ConfigDocument", "A configuration as it was written.")
+      .def_property_readonly(
+          "root", [](const json::Document& document) { return to_python(document.root); },
+          "A copy as plain Python values.")
+      .def_readonly("source", &json::Document::source);
   py::class_<config::Resolved, std::shared_ptr<config::Resolved>>(
       module, "Config", "A checked configuration: every value after defaults and derivation.")
-      .def("value", &value_of, py::arg("path"), "The value at a dotted path.")
+      .def("value", &value_at, py::arg("path"), "The value at a dotted path.")
+      .def("section", &section_of, py::arg("path"), "The values directly in a section, by key.")
+      .def(
+          "names_below",
+          [](const config::Resolved& resolved, const std::string& path) {
+            return resolved.table.names_below(path);
+          },
+          py::arg("path"), "Names that the document has made up, such as those of groups.")
       .def(
           "given",
           [](const config::Resolved& resolved, const std::string& path) {
             return resolved.table.given(path);
           },
           py::arg("path"), "Whether the document says something about this key.")
+      .def(
+          "has_section",
+          [](const config::Resolved& resolved, const std::string& path) {
+            return resolved.table.has_section(path);
+          },
+          py::arg("path"), "Whether the document has this section.")
       .def("explain", &config::explain, "Every value with its origin, as text.")
       .def_property_readonly("warnings", &warnings_of)
       .def_readonly("world_size", &config::Resolved::world_size);
-  module.def("resolve_config", &resolve, py::arg("text"), py::arg("source"),
-             py::arg("world_size") = py::none(), py::arg("hidden_size") = py::none(),
-             "Checks a configuration (JSON or Hjson text). Raises ConfigError with all problems.");
-  module.def(
-      "read_config_text",
-      [](const std::string& text, const std::string& source) {
-        return to_python(json::read(text, source));
-      },
-      py::arg("text"), py::arg("source"), "JSON or Hjson text as plain Python values.");
-  module.def(
-      "read_config_argument",
-      [](const std::string& argument) {
-        const json::Document document = json::read_argument(argument);
-        if (!document.problems.empty()) {
-          throw ConfigError(config::join_problems(document.problems, document.source));
-        }
-        return to_python(document.root);
-      },
-      py::arg("argument"), "A file's name, JSON text, or that text in base64, as Python values.");
+  module.def("read_config", &read_config, py::arg("given"),
+             "A dict, a file's name, JSON text, or that text in base64, as a ConfigDocument.");
+  module.def("resolve_config", &resolve, py::arg("document"),
+             "Checks a configuration against what the caller knows: world_size, hidden_size, door, "
+             "trains, reads_only, overrides, other_types. Raises ConfigError with all problems.");
+  module.def("complete_batch", &complete_batch, py::arg("train"), py::arg("micro"),
+             py::arg("accumulation"), py::arg("ranks"),
+             "The three batch sizes from those that are not None. Raises ConfigError.");
 }
 
 }  // namespace capstan::python

@@ -1,8 +1,12 @@
 #include "capstan/python/py_values.h"
 
 #include <array>
+#include <limits>
+
+#include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/json/reader.h"
 
 namespace capstan::python {
 namespace py = pybind11;
@@ -25,6 +29,54 @@ py::object to_python(const json::Value& value) {
     return dict;
   }
   return py::none();
+}
+
+namespace {
+
+json::Value integer_or_real(const py::handle& object) {
+  int overflow = 0;
+  const long long integer = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+  if (overflow == 0) return json::Value(std::int64_t{integer});
+  const double real = PyLong_AsDouble(object.ptr());
+  if (PyErr_Occurred() == nullptr) return json::Value(real);
+  PyErr_Clear();  // beyond a double as well
+  const double infinity = std::numeric_limits<double>::infinity();
+  return json::Value(overflow > 0 ? infinity : -infinity);
+}
+
+json::Value to_json(const py::handle& object, const std::string& where, int depth) {
+  if (depth > json::kMaxDepth) {
+    throw ConfigError({.what = fmt::format("nested deeper than {} levels", json::kMaxDepth),
+                       .where = where,
+                       .fix = "flatten it; does it hold itself?"});
+  }
+  if (object.is_none()) return {};
+  if (py::isinstance<py::bool_>(object)) return json::Value(object.cast<bool>());
+  if (PyLong_Check(object.ptr())) return integer_or_real(object);
+  if (PyFloat_Check(object.ptr())) return json::Value(PyFloat_AsDouble(object.ptr()));
+  if (PyUnicode_Check(object.ptr())) return json::Value(object.cast<std::string>());
+  if (py::isinstance<py::dict>(object)) {
+    json::Value value{json::Object{}};
+    for (const auto& [key, item] : py::reinterpret_borrow<py::dict>(object)) {
+      value.add(py::str(key), to_json(item, where, depth + 1));
+    }
+    return value;
+  }
+  if (py::isinstance<py::list>(object) || py::isinstance<py::tuple>(object)) {
+    json::Array items;
+    for (const py::handle item : object) items.push_back(to_json(item, where, depth + 1));
+    return json::Value(std::move(items));
+  }
+  if (py::hasattr(object, "item") && py::hasattr(object, "dtype")) {
+    return to_json(object.attr("item")(), where, depth + 1);
+  }
+  return json::Value(py::str(object).cast<std::string>());
+}
+
+}  // namespace
+
+json::Value to_json(const py::handle& object, const std::string& where) {
+  return to_json(object, where, 0);
 }
 
 optim::HyperParams to_hyper_params(const py::dict& group) {

@@ -29,6 +29,10 @@ class Drop {
 
 pybind11::object to_python(const json::Value& value);
 
+// Dicts, lists, tuples and scalars as they are, numbers of NumPy as numbers, anything else as its
+// str(). Throws ConfigError for what is nested too deeply; `where` names the whole.
+json::Value to_json(const pybind11::handle& object, const std::string& where);
+
 // From a group of a torch optimizer: the names are torch's.
 optim::HyperParams to_hyper_params(const pybind11::dict& group);
 // Throws ConfigError for a name that is no kind.

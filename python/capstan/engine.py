@@ -3,7 +3,6 @@
 import atexit
 import contextlib
 import itertools
-import json
 import logging
 import os
 import weakref
@@ -18,19 +17,6 @@ from capstan.use_hooks import UseHooks
 
 logger = logging.getLogger("capstan")
 LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-
-
-def read_config(config):
-    """A configuration as a plain dict: from a dict, a file's name, JSON text, or that text in base64."""
-    if isinstance(config, dict):
-        return config
-    return _C.read_config_argument(str(config))
-
-
-def resolve(config, world_size, hidden_size=None):
-    """Checks a configuration; returns _C.Config. Raises ConfigError that lists every problem."""
-    config = read_config(config)
-    return _C.resolve_config(json.dumps(config, default=str), "the configuration", world_size, hidden_size)
 
 
 def hidden_size_of(model):
@@ -63,12 +49,11 @@ class Engine(torch.nn.Module):
         params.check_values(model)
         process_group.init_distributed()
         self.device = torch.device(device or self._device_of(model))
-        config = read_config(config)
-        self.core_config = resolve(config, dist.get_world_size(group), hidden_size_of(model))
+        self.core_config = self._resolve(config, dist.get_world_size(group))
         self._check_optimizer(optimizer)
         self.core_group = process_group.core_group(group, self.device, self.core_config)
         for what, where, fix in self.core_config.warnings:
-            logger.warning("%s (%s): %s", what, where, fix)
+            logger.warning("%s (%s)%s", what, where, fix and f": {fix}")
         self.view = ModelView(model, self.device, travel)
         given = optimizers.core_optimizer(optimizer, self.view)
         self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given,
@@ -79,6 +64,11 @@ class Engine(torch.nn.Module):
         self._report = None
         self._sent_groups = None
         self._take_over()
+
+    def _resolve(self, config, ranks):
+        """`config`: a dict, a file's name, JSON text, or that text in base64."""
+        return _C.resolve_config(_C.read_config(config), world_size=ranks, hidden_size=hidden_size_of(self.module),
+                                 door=_C.Door.CAPSTAN, trains=True)
 
     def _check_optimizer(self, optimizer):
         """One that is given takes the place of the configuration's, and its groups are where schedules set the rates."""

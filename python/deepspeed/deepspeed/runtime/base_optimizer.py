@@ -18,13 +18,13 @@ class LossScaler:
 
     def __init__(self, engine):
         self._engine = engine
-        settings = engine._config._section("fp16")
-        self.dynamic = engine.fp16_enabled() and not settings.get("loss_scale")
-        self.scale_window = settings.get("loss_scale_window", 1000)
-        self.min_scale = settings.get("min_loss_scale", 1)
+        settings = engine._config.view.section("fp16")
+        self.dynamic = engine.fp16_enabled() and not settings["loss_scale"]
+        self.scale_window = settings["loss_scale_window"]
+        self.min_scale = settings["min_loss_scale"]
         self.scale_factor = 2.0
-        self.delayed_shift = settings.get("hysteresis", 2)
-        self.consecutive_hysteresis = settings.get("consecutive_hysteresis", False)
+        self.delayed_shift = settings["hysteresis"]
+        self.consecutive_hysteresis = settings["consecutive_hysteresis"]
         self.raise_error_at_min_scale = True
 
     @property

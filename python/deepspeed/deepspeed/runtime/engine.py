@@ -8,10 +8,11 @@ import torch.distributed as dist
 
 import capstan
 from capstan import params as sharded_params
-from capstan.engine import LEVELS
+from capstan.engine import LEVELS, hidden_size_of
 from capstan.errors import ConfigError, NotAvailable
 from capstan.use_hooks import UseHooks
 from deepspeed.runtime import optimizer_choice
+from deepspeed.runtime.activation_checkpointing import checkpointing
 from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
 from deepspeed.runtime.engine_settings import EngineSettings
 from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
@@ -42,9 +43,10 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         parameters = self._parameters_of(model, model_parameters)
         base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
         self.group_names = self._group_names(model, base)
-        capstan.Engine.__init__(self, model, self._core_config(base), optimizer=base, group=self.data_parallel_group,
-                                device=self.device, travel=self._travel(model))
         self.basic_optimizer = base
+        capstan.Engine.__init__(self, model, self._config, optimizer=base, group=self.data_parallel_group,
+                                device=self.device, travel=self._travel(model))
+        checkpointing.configure_from(self._config)
         self.optimizer = optimizer_choice.wrap_optimizer(self, base)
         self.lr_scheduler = optimizer_choice.choose_scheduler(self, lr_scheduler, base)
         self.training_dataloader = self.deepspeed_io(training_data, collate_fn=collate_fn) if training_data else None
@@ -81,8 +83,6 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
             assert isinstance(optimizer, torch.optim.Optimizer), (
                 "a schedule object needs the optimizer object that it moves; for an optimizer made later give a function "
                 "that makes the schedule")
-        if self.fp16_enabled() and self.bfloat16_enabled():
-            raise ValueError("bf16 and fp16 are both enabled: choose one")
 
     def _move(self, model):
         """To our device, all but what is sharded: that comes when the engine takes it."""
@@ -133,47 +133,41 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return mark_comm_dtypes(model, self.torch_autocast_dtype(),
                                 self._config.torch_autocast_lower_precision_safe_modules)
 
-    def _core_config(self, optimizer):
-        """The configuration without what the client's objects replace."""
-        config = dict(self.config)
-        own = dict(config.get("capstan") or {})
-        own.pop("parameter_groups", None)  # the optimizer has them
-        if not getattr(optimizer, "fp32_optimizer_states", True) and self.param_dtype_name() != "fp32":
-            own.setdefault("optimizer_state_dtype", self.param_dtype_name())
-        config["capstan"] = own
-        config.pop("scheduler", None)
-        config.pop("optimizer", None)
-        config.pop("torch_autocast", None)  # forward() does it
-        config.update(train_batch_size=self._config.train_batch_size,
-                      train_micro_batch_size_per_gpu=self._config.train_micro_batch_size_per_gpu,
-                      gradient_accumulation_steps=self._config.gradient_accumulation_steps)
-        if self._config.gradient_allreduce_op == "sum":  # a sum is never divided
-            config.pop("prescale_gradients", None)
-            config.pop("gradient_predivide_factor", None)
+    def _resolve(self, config, ranks):
+        return config.resolve(world_size=ranks, hidden_size=hidden_size_of(self.module), overrides=self._overrides())
+
+    def _overrides(self):
+        """What the client's objects decide, whatever the file says: path -> (value, why)."""
+        found, view = {}, self._config.view
+        states = "capstan.optimizer_state_dtype"
+        if not (getattr(self.basic_optimizer, "fp32_optimizer_states", True) or view.given(states)
+                or self.param_dtype_name() == "fp32"):
+            found[states] = (self.param_dtype_name(), "the optimizer keeps its states in 16 bits")
         if not (self.bfloat16_enabled() or self.fp16_enabled()) and self._is_all_bf16():
-            config["bf16"] = {"enabled": True}  # a model that comes in bf16 stays in it
-        self._mark_leaves(config)
+            found["bf16.enabled"] = (True, "the model comes in bf16 and stays in it")
+        self._mark_leaves()
         leaves = [name for name, module in self.module.named_modules() if getattr(module, "_z3_leaf", False)]
         if leaves:
-            zero = dict(config.get("zero_optimization") or {})
-            leaf = dict(zero.get("leaf_module") or {})
-            leaf["names"] = sorted(set(leaf.get("names", [])) | set(leaves))
-            config["zero_optimization"] = {**zero, "leaf_module": leaf}
-        return config
+            names = "zero_optimization.leaf_module.names"
+            found[names] = (sorted({*view.value(names), *leaves}), "modules that are marked as leaves")
+        return found
+
+    def _check_optimizer(self, optimizer):
+        if self.client_optimizer is not None and self.core_config.given("optimizer.type"):
+            logger.warning("the optimizer that was given is used, not the configuration's section optimizer")
 
     def _is_all_bf16(self):
         dtypes = {param.dtype for param in self.module.parameters()}
         return dtypes == {torch.bfloat16}
 
-    def _mark_leaves(self, config):
+    def _mark_leaves(self):
         """Modules that the configuration calls leaves are marked as those are that set_z3_leaf_modules() marks."""
         from deepspeed import utils
-        zero = config.get("zero_optimization")
-        leaf = (zero.get("leaf_module") if isinstance(zero, dict) else None) or {}
+        leaf = self._config.view.section("zero_optimization.leaf_module")
         for key, mark in (("classes", utils.set_z3_leaf_modules),
                           ("names", utils.set_z3_leaf_modules_by_name),
                           ("name_suffixes", utils.set_z3_leaf_modules_by_suffix)):
-            if leaf.get(key):
+            if leaf[key]:
                 mark(self.module, leaf[key], raise_if_not_found=False)
 
     def watch_uses(self):
@@ -359,8 +353,11 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return DeepSpeedDataLoader(dataset, batch_size or self.train_micro_batch_size_per_gpu(),
                                    group=self.data_parallel_group, route=route, data_sampler=data_sampler,
                                    collate_fn=collate_fn, workers=num_local_io_workers or 0,
-                                   drop_last=self._config.dataloader_drop_last,
-                                   seed=(self.config.get("capstan") or {}).get("seed", 0))
+                                   drop_last=self._config.dataloader_drop_last, seed=self._sampling_seed())
+
+    def _sampling_seed(self):
+        view = self._config.view
+        return view.value("capstan.seed") if view.given("capstan.seed") else 0
 
     @property
     def is_compiled(self):

@@ -95,11 +95,12 @@ class EngineSettings:
         return "bf16" if self.bfloat16_enabled() else "fp16" if self.fp16_enabled() else "fp32"
 
     def zero_cpu_offload(self):
-        zero = self._config.zero_section
-        return (zero.get("offload_optimizer") or {}).get("device", "none") != "none" or bool(zero.get("cpu_offload"))
+        view = self._config.view
+        return (view.value("zero_optimization.offload_optimizer.device") != "none"
+                or bool(view.value("zero_optimization.cpu_offload")))
 
     def zero_partial_offload(self):
-        return (self._config.zero_section.get("offload_optimizer") or {}).get("ratio", 1.0)
+        return self._config.view.value("zero_optimization.offload_optimizer.ratio")
 
     def zero_gather_16bit_weights_on_model_save(self):
         return self.core_config.value("zero_optimization.stage3_gather_16bit_weights_on_model_save")
@@ -111,16 +112,16 @@ class EngineSettings:
         return self.zero_optimization_stage() >= 3
 
     def fp16_auto_cast(self):
-        return self._config._section("fp16").get("auto_cast", False)
+        return self._config.view.value("fp16.auto_cast")
 
     def fp16_master_weights_and_gradients(self):
-        return self._config._section("fp16").get("fp16_master_weights_and_grads", False)
+        return self._config.view.value("fp16.fp16_master_weights_and_grads")
 
     def bf16_optimizer_states(self):
-        return self._config._section("bf16", "bfloat16").get("bf16_optimizer_states", False)
+        return self._config.view.value("bf16.bf16_optimizer_states")
 
     def loss_scale(self):
-        return self._config._section("fp16").get("loss_scale", 0) if self.fp16_enabled() else 1
+        return self._config.view.value("fp16.loss_scale") if self.fp16_enabled() else 1
 
     def dynamic_loss_scale(self):
         return self.fp16_enabled() and not self.loss_scale()

@@ -5,80 +5,54 @@ import re
 
 import torch
 
-from capstan.errors import ConfigError, NotAvailable
 from capstan.optimizers import KernelOptimizer
 from deepspeed.runtime import config as names
+from deepspeed.runtime.config import DeepSpeedConfigError
 from deepspeed.runtime.zero.utils import ZeRORuntimeException, is_zero_supported_optimizer
 
-_LATER = {names.ONEBIT_ADAM_OPTIMIZER, names.ZERO_ONE_ADAM_OPTIMIZER, names.ONEBIT_LAMB_OPTIMIZER,
-          names.MUADAM_OPTIMIZER, names.MUADAMW_OPTIMIZER, names.MUSGD_OPTIMIZER, names.MUON_OPTIMIZER}
+
+def _make(kind, model_parameters, params):
+    """Of all parameters those that the class takes: what it does not take has its neutral value, or was refused."""
+    takes = inspect.signature(kind).parameters
+    chosen = {name: value for name, value in params.items() if name in takes and value is not None}
+    if "betas" in chosen:
+        chosen["betas"] = tuple(chosen["betas"])
+    return kind(model_parameters, **chosen)
 
 
-_IMPLEMENTATION = ("foreach", "fused", "capturable", "differentiable")  # choices that only torch's classes have
-
-
-def _numbers(params):
-    """Values written as text ("1e-4") become numbers; "auto" is left out."""
-    def number(value):
-        if isinstance(value, str):
-            try:
-                return float(value)
-            except ValueError:
-                return value
-        return [number(item) for item in value] if isinstance(value, list) else value
-
-    return {key: number(value) for key, value in (params or {}).items() if value != "auto"}
-
-
-def named_optimizer(name, params, model_parameters, offloaded):
-    """The optimizer that a configuration names."""
+def named_optimizer(view, model_parameters, offloaded):
+    """The optimizer that a configuration names, with the parameters that it has after defaults."""
     from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
     from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
     from deepspeed.ops.lamb import FusedLamb
     from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
-    params = _numbers(params)
-    if "max_grad_norm" in params:
-        raise ValueError("optimizer.params.max_grad_norm: the engine clips; set gradient_clipping at the top of the "
-                         "configuration instead")
-    lower = name.lower()
-    if lower in names.DEEPSPEED_OPTIMIZERS and not params.get("torch_adam"):
-        params = {key: value for key, value in params.items() if key not in _IMPLEMENTATION}
-    if lower in _LATER:
-        raise NotAvailable(f"optimizer {name}")
-    if lower in (names.ADAM_OPTIMIZER, names.ADAMW_OPTIMIZER):
-        use_torch, adam_w = params.pop("torch_adam", False), params.pop("adam_w_mode", True)
-        decoupled = lower == names.ADAMW_OPTIMIZER or adam_w
-        if use_torch:
-            return (torch.optim.AdamW if decoupled else torch.optim.Adam)(model_parameters, **params)
-        if offloaded:
-            return DeepSpeedCPUAdam(model_parameters, adamw_mode=decoupled, **params)
-        return FusedAdam(model_parameters, adam_w_mode=decoupled, **params)
-    if lower == names.ADAGRAD_OPTIMIZER:
-        return (DeepSpeedCPUAdagrad if offloaded else torch.optim.Adagrad)(model_parameters, **params)
-    if lower == names.LAMB_OPTIMIZER:
-        return FusedLamb(model_parameters, **params)
-    if lower == names.LION_OPTIMIZER:
-        return (DeepSpeedCPULion if offloaded else FusedLion)(model_parameters, **params)
-    found = torch.optim.SGD if lower == "sgd" else getattr(torch.optim, name, None)
-    if not inspect.isclass(found):
-        raise ConfigError(f"there is no optimizer '{name}'", "optimizer.type",
-                          "use Adam, AdamW, Adagrad, Lamb, Lion, or a class of torch.optim")
-    return found(model_parameters, **params)
+    name, params = view.value("optimizer.type"), view.section("optimizer.params")
+    adam = None
+    if name in ("Adam", "AdamW"):
+        decoupled = name == "AdamW" or params["adam_w_mode"]
+        params.update(adamw_mode=decoupled, adam_w_mode=decoupled)  # the two classes spell it differently
+        torchs = torch.optim.AdamW if decoupled else torch.optim.Adam
+        adam = (torchs, torchs) if params["torch_adam"] else (FusedAdam, DeepSpeedCPUAdam)
+    kinds = {"Adam": adam, "AdamW": adam, "Adagrad": (torch.optim.Adagrad, DeepSpeedCPUAdagrad),
+             "Lamb": (FusedLamb, FusedLamb), "Lion": (FusedLion, DeepSpeedCPULion)}
+    device, host = kinds.get(name) or (getattr(torch.optim, name),) * 2
+    return _make(host if offloaded else device, model_parameters, params)
 
 
 def own_groups(engine, model_parameters):
     """The parameters, in groups where capstan.parameter_groups makes some."""
-    groups = (engine.config.get("capstan") or {}).get("parameter_groups") or {}
+    view, path = engine._config.view, "capstan.parameter_groups"
+    groups = [view.section(f"{path}.{name}") for name in view.names_below(path)]
     if not groups:
         return model_parameters
     if any(isinstance(p, dict) for p in model_parameters):
-        raise ConfigError("there are groups in model_parameters and in the configuration", "capstan.parameter_groups",
-                          "leave one of the two out")
+        raise DeepSpeedConfigError("there are groups in model_parameters and in the configuration", path,
+                                   "leave one of the two out")
     names = {id(p): name for name, p in engine.module.named_parameters()}
     made = [{"params": []} for _ in range(len(groups) + 1)]  # the last: what no pattern matches
     patterns = []
-    for group, values in zip(made, groups.values()):
-        group.update({key: values[key] for key in ("lr", "weight_decay") if values.get(key) is not None})
+    for group, values in zip(made, groups):
+        group.update({key: values[key] for key in ("lr", "weight_decay") if values[key] is not None})
         patterns.append("|".join(re.escape(text).replace(r"\*", ".*") for text in values["parameters"]))
     for param in model_parameters:
         found = (i for i, pattern in enumerate(patterns) if re.fullmatch(pattern, names.get(id(param), "")))
@@ -89,9 +63,10 @@ def own_groups(engine, model_parameters):
 def choose_optimizer(engine, client, model_parameters):
     """The base optimizer, or None: a client's object, then a client's function, then the configuration's."""
     offloaded = engine.zero_cpu_offload()
-    if client is not None and (engine.config.get("capstan") or {}).get("parameter_groups"):
-        raise ConfigError("the configuration's groups cannot change an optimizer object", "capstan.parameter_groups",
-                          "make the groups of that optimizer yourself, or name the optimizer in the configuration")
+    if client is not None and engine._config.view.names_below("capstan.parameter_groups"):
+        raise DeepSpeedConfigError("the configuration's groups cannot change an optimizer object",
+                                   "capstan.parameter_groups", "make the groups of that optimizer yourself, or name "
+                                   "the optimizer in the configuration")
     if isinstance(client, torch.optim.Optimizer) or hasattr(client, "param_groups"):
         optimizer = client
         if offloaded and engine.zero_force_ds_cpu_optimizer() and not isinstance(optimizer, KernelOptimizer):
@@ -106,12 +81,12 @@ def choose_optimizer(engine, client, model_parameters):
     elif callable(client):
         optimizer = client(model_parameters)
     elif engine.optimizer_name() is not None:
-        optimizer = named_optimizer(engine.optimizer_name(), engine.optimizer_params(),
-                                    own_groups(engine, model_parameters), offloaded)
+        optimizer = named_optimizer(engine._config.view, own_groups(engine, model_parameters), offloaded)
     else:
         return None
     _check_groups(optimizer)
-    if engine.zero_optimization() and not is_zero_supported_optimizer(optimizer):
+    ours = client is None and engine.optimizer_name() in (*names.DEEPSPEED_OPTIMIZERS, "SGD")
+    if engine.zero_optimization() and not ours and not is_zero_supported_optimizer(optimizer):
         assert engine.zero_allow_untested_optimizer(), (
             f"whether {type(optimizer).__name__} gives the same numbers on shards is for you to say: set "
             "zero_allow_untested_optimizer to true if it treats every element alike")
@@ -159,12 +134,9 @@ def choose_scheduler(engine, client, base_optimizer):
         if not isinstance(client, torch.optim.lr_scheduler.LRScheduler) and not hasattr(client, "step"):
             return client(base_optimizer)
         return client
-    name = engine.scheduler_name()
+    view, name = engine._config.view, engine.scheduler_name()
     if name is None or base_optimizer is None:  # a model that is only evaluated
         return None
-    params = _numbers(engine.scheduler_params())
-    own = {spelling.lower(): made for spelling, made in lr_schedules.SCHEDULES.items()}
-    found = own.get(name.lower()) or getattr(torch.optim.lr_scheduler, name, None)
-    assert found is not None, (f"there is no schedule {name!r}: use {', '.join(lr_schedules.SCHEDULES)}, or a class of "
-                               "torch.optim.lr_scheduler")
-    return found(base_optimizer, **params)
+    kind = lr_schedules.SCHEDULES.get(name) or getattr(torch.optim.lr_scheduler, name)
+    params = view.section("scheduler.params")
+    return kind(base_optimizer, **{key: value for key, value in params.items() if value is not None})

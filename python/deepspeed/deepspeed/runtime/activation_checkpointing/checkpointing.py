@@ -1,11 +1,13 @@
 """deepspeed.checkpointing: recomputation over torch.utils.checkpoint, with the state of every generator replayed."""
 
 import contextlib
+import time
 
 import torch
 import torch.utils.checkpoint as torch_checkpoint
 
 from deepspeed.accelerator import get_accelerator
+from deepspeed.utils.logging import log_dist
 
 _MODEL_PARALLEL_RNG = "model-parallel-rng"
 _settings = {}
@@ -68,12 +70,44 @@ model_parallel_reconfigure_tp_seed = model_parallel_cuda_manual_seed
 
 def checkpoint(function, *args, **kwargs):
     """function(*args, **kwargs) whose activations are computed again in backward."""
-    # Only the other kind of torch's carries gradients through keywords.
-    return torch_checkpoint.checkpoint(function, *args, use_reentrant=not kwargs, **kwargs)
+    with _boundary():
+        if _settings.get("checkpoint_in_cpu"):
+            return _checkpoint_on_host(function, args, kwargs)
+        # Only the other kind of torch's carries gradients through keywords.
+        return torch_checkpoint.checkpoint(function, *args, use_reentrant=not kwargs, **kwargs)
 
 
 def non_reentrant_checkpoint(function, *args, **kwargs):
-    return torch_checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+    with _boundary():
+        return torch_checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+
+
+def _checkpoint_on_host(function, args, kwargs):
+    """What is kept for backward, the inputs, waits in host memory."""
+    names = list(kwargs)
+
+    def run(*values):
+        split = len(values) - len(names)
+        return function(*values[:split], **dict(zip(names, values[split:])))
+
+    with torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available()):
+        return torch_checkpoint.checkpoint(run, *args, *kwargs.values(), use_reentrant=True)
+
+
+@contextlib.contextmanager
+def _boundary():
+    """Around a checkpointed forward: waits for the device and tells the time, where that is asked for."""
+    profile = _settings.get("profile")
+    wait = get_accelerator().synchronize if profile or _settings.get("synchronize") else None
+    if wait is None:
+        yield
+        return
+    wait()
+    start = time.perf_counter()
+    yield
+    wait()
+    if profile:
+        log_dist(f"checkpointed forward: {1000 * (time.perf_counter() - start):.3f} ms", ranks=[0])
 
 
 class CheckpointFunction:
@@ -87,11 +121,28 @@ class CheckpointFunction:
 
 def configure(mpu_, deepspeed_config=None, partition_activations=None, contiguous_checkpointing=None,
               num_checkpoints=None, checkpoint_in_cpu=None, synchronize=None, profile=None):
+    """Arguments stand before the section activation_checkpointing. docs/config.md says what has an effect here."""
+    from deepspeed.runtime.config import view_of
+    view = None if deepspeed_config is None else view_of(deepspeed_config)
+    _settings.clear()
     _settings.update(mpu=mpu_, num_checkpoints=num_checkpoints)
+    for name, key, value in (("checkpoint_in_cpu", "cpu_checkpointing", checkpoint_in_cpu),
+                             ("synchronize", "synchronize_checkpoint_boundary", synchronize),
+                             ("profile", "profile", profile)):
+        if value is None and view is not None:
+            value = view.value(f"activation_checkpointing.{key}")
+        _settings[name] = bool(value)
+
+
+def configure_from(config):
+    """What an engine's configuration says, unless the program has called configure() itself."""
+    if config.view.has_section("activation_checkpointing") and _settings.get("by_engine", True):
+        configure(config.mpu, config)
+        _settings["by_engine"] = True
 
 
 def is_configured():
-    return bool(_settings)
+    return bool(_settings) and "by_engine" not in _settings
 
 
 def reset():

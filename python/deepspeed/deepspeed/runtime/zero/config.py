@@ -25,6 +25,9 @@ def _offload(kind):
     return lambda on: kind(device=OffloadDeviceEnum.cpu) if on else None
 
 
+_OLD_KEYS = ("cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory")
+
+
 class DeepSpeedZeroConfig(DeepSpeedConfigModel):
     stage: ZeroStageEnum = 0
     contiguous_gradients: bool = True
@@ -60,6 +63,7 @@ class DeepSpeedZeroConfig(DeepSpeedConfigModel):
         "deprecated": True, "new_param": "gather_16bit_weights_on_model_save"})
     ignore_unused_parameters: bool = True
     legacy_stage1: bool = False
+    grad_hooks: bool = True
     round_robin_gradients: bool = False
     zero_hpz_partition_size: int = Field(1, ge=0)
     zero_quantized_weights: bool = False
@@ -96,3 +100,14 @@ def get_zero_config(param_dict):
     if isinstance(given, bool):
         given = {"stage": 1 if given else 0}
     return DeepSpeedZeroConfig(**given)
+
+
+def zero_config_of(view):
+    """The section as capstan has resolved it."""
+    path = "zero_optimization"
+    values = {key: value for key, value in view.section(path).items()
+              if key not in _OLD_KEYS or view.given(f"{path}.{key}")}
+    for name in ("offload_param", "offload_optimizer", "zenflow", "zeropp_loco_param"):
+        if view.has_section(f"{path}.{name}"):
+            values[name] = view.section(f"{path}.{name}")
+    return DeepSpeedZeroConfig(leaf_module=view.section(f"{path}.leaf_module"), **values)

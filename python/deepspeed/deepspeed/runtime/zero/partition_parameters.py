@@ -8,7 +8,7 @@ import torch.distributed as dist
 import capstan
 from capstan import sharded_init
 from capstan.params import ParamStatus as ZeroParamStatus  # noqa: F401
-from capstan.errors import ConfigError
+from capstan.errors import ConfigError, NotAvailable
 from capstan.params import EngineParam, ShardedParameter, handle_of
 from deepspeed.later import later_class
 from deepspeed.runtime.zero.linear import zero3_linear_wrap  # noqa: F401
@@ -51,18 +51,29 @@ def _contradicting_single_rank_pg_error(dp_world_size, explicit_process_group=No
             "deepspeed.init_distributed() before it, or give data_parallel_group")
 
 
-def _config_dict(config):
-    from deepspeed.runtime.config import DeepSpeedConfig
-    if config is None:
-        return None
-    return config._param_dict if isinstance(config, DeepSpeedConfig) else capstan.engine.read_config(config)
+def _view_of(config):
+    """The configuration as capstan reads it; None where none was given."""
+    from deepspeed.runtime.config import view_of
+    return None if config is None else view_of(config)
 
 
-def _dtype_from(config):
-    for section, dtype in (("bf16", torch.bfloat16), ("bfloat16", torch.bfloat16), ("fp16", torch.float16)):
-        if ((config or {}).get(section) or {}).get("enabled") in (True, "true", "True"):
-            return dtype
-    return torch.float32
+def _check_home(view, remote_device, pin_memory):
+    """Where shards live is the configuration's to say, for the engine moves them there: an argument may only repeat it."""
+    section = {"device": "none"} if view is None else view.section("zero_optimization.offload_param")
+    if remote_device not in (None, "none", section["device"]):
+        raise ConfigError(f"remote_device is {remote_device!r}, but the configuration has offload_param.device "
+                          f"{section['device']!r}", "zero.Init",
+                          "set zero_optimization.offload_param.device in the configuration, and leave remote_device out")
+    if pin_memory and (section["device"] == "none" or not section["pin_memory"]):
+        raise ConfigError("pin_memory is for parameters that the configuration offloads, with its own pin_memory",
+                          "zero.Init", "set device and pin_memory in zero_optimization.offload_param, and leave "
+                          "pin_memory out")
+
+
+def _dtype_from(view):
+    if view.value("bf16.enabled"):
+        return torch.bfloat16
+    return torch.float16 if view.value("fp16.enabled") else torch.float32
 
 
 class Init(sharded_init.ShardedInit):
@@ -79,18 +90,22 @@ class Init(sharded_init.ShardedInit):
             return
         from deepspeed.comm import init_distributed
         init_distributed(dist_init_required=None)
-        config = _config_dict(config_dict_or_path if config_dict_or_path is not None else config)
+        view = _view_of(config_dict_or_path if config_dict_or_path is not None else config)
         if data_parallel_group is None and mpu is not None:
             data_parallel_group = mpu.get_data_parallel_group()
         error = _contradicting_single_rank_pg_error(dist.get_world_size(data_parallel_group), data_parallel_group)
         if error is not None:
             raise RuntimeError(error)
         if dtype is None:
-            dtype = _dtype_from(config) if config is not None else None
+            dtype = _dtype_from(view) if view is not None else None
+        _check_home(view, remote_device, pin_memory)
+        for name, value in (("zero_quantized_weights", zero_quantized_weights),
+                            ("zero_quantized_nontrainable_weights", zero_quantized_nontrainable_weights),
+                            ("zero_param_parallel_group", zero_param_parallel_group), ("param_swapper", param_swapper)):
+            if value:
+                raise NotAvailable(f"zero.Init({name})")
         self.ds_process_group = data_parallel_group
-        zero = (config or {}).get("zero_optimization") or {}
-        super().__init__(data_parallel_group, None if module is not None else dtype,
-                         apply_gathers=zero.get("override_module_apply", True))
+        super().__init__(data_parallel_group, None if module is not None else dtype)
         if module is not None:
             self.shard_module(module)
 
@@ -162,7 +177,6 @@ class InsertPostInitMethodToModuleSubClasses(Init):
 class MiCS_Init(Init):
 
     def __init__(self, *args, **kwargs):
-        from capstan.errors import NotAvailable
         raise NotAvailable("zero.MiCS_Init")
 
 

@@ -16,7 +16,8 @@ def is_zero_param(parameter):
 
 def is_zero_supported_optimizer(optimizer):
     from capstan.optimizers import KernelOptimizer
-    return isinstance(optimizer, KernelOptimizer) or type(optimizer) in (torch.optim.Adam, torch.optim.AdamW)
+    known = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
+    return isinstance(optimizer, KernelOptimizer) or type(optimizer) in known
 
 
 def get_lst_from_rank0(lst):
