@@ -29,7 +29,8 @@ void bind_params(py::module_& module) {
       .def_property_readonly("whole", &LooseShard::whole)
       .def("pin", &LooseShard::pin, released)
       .def("unpin", &LooseShard::unpin, released)
-      .def("take_from", &LooseShard::take_from, py::arg("root"), released);
+      .def("take_from", &LooseShard::take_from, py::arg("root"), released)
+      .def("cast", &LooseShard::cast, py::arg("dtype"), released);
 }
 
 }  // namespace capstan::python

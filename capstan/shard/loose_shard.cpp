@@ -51,7 +51,9 @@ LooseShard::LooseShard(const at::Tensor& param, std::string name, LooseGroup gro
   const int ranks = group_.ranks->size();
   const std::int64_t elems = (whole.numel() + ranks - 1) / ranks;
   ranges_ = even_ranges(whole.numel(), elems, ranks);
-  part_ = at::zeros({elems}, whole.options());
+  part_ = at::empty({elems}, whole.options());
+  const std::int64_t mine = ranges_[static_cast<std::size_t>(group_.ranks->rank())].size();
+  part_.narrow(0, mine, elems - mine).zero_();
   keep(whole);
   at::Tensor(param).set_data(placeholder_);
 }
@@ -133,6 +135,14 @@ void LooseShard::take_from(int root) {
   broadcast(whole, root);
   if (!whole.is_alias_of(param())) param().set_data(whole);
   keep(whole);
+}
+
+void LooseShard::cast(at::ScalarType dtype) {
+  if (part_.scalar_type() == dtype) return;
+  const at::NoGradGuard no_grad;
+  part_ = part_.to(dtype);
+  placeholder_ = make_placeholder(name_, placeholder_.options().dtype(dtype));
+  param().set_data(pins_ > 0 ? param().detach().to(dtype) : placeholder_);
 }
 
 std::vector<std::shared_ptr<LooseShard>> leave_shards(ShardedModel& model,

@@ -53,6 +53,8 @@ class LooseShard {
   void unpin();
   // While pinned: what `root` has in its parameter becomes everybody's.
   void take_from(int root);
+  // The elements and the parameter in another dtype, whole or not. Local.
+  void cast(at::ScalarType dtype);
   // While pinned: the parameter stays as it is, and this is of no further use.
   void hand_over() { part_.reset(); }
 

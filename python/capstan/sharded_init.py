@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import weakref
 
 import torch
 from torch import nn
@@ -9,9 +10,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from capstan import _C, params, process_group
+from capstan.progress import Progress
 
 _active = []      # contexts that are entered, innermost last
 _suspended = []   # contexts that an engine's construction has set aside
+
+
+# Attributes that a sharded parameter answers as a whole one, and those that are a way to its values.
+_SIZES = {torch.Tensor.shape.__get__: lambda sizes: sizes, torch.Tensor.ndim.__get__: len}
+_VALUES = {getattr(torch.Tensor, name).__get__ for name in ("data", "T", "mT", "H", "mH", "real", "imag", "nbytes")}
 
 
 def _subclasses(cls):
@@ -27,15 +34,16 @@ class _WholeWhenTouched(TorchFunctionMode):
     were touched last stay whole until others are, for views of them may still be written.
     """
 
-    def __init__(self):
+    def __init__(self, note):
         super().__init__()
-        self._held, self._holding = [], contextlib.ExitStack()
+        self._held, self._holding, self._note = [], contextlib.ExitStack(), note
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        # Of attributes only the data is a way to the values.
         kwargs = kwargs or {}
+        if func in _SIZES and isinstance(args[0], params.ShardedParameter):
+            return _SIZES[func](args[0].ds_shape)
         is_attribute = getattr(func, "__name__", "") in ("__get__", "__set__", "__delete__")
-        if not is_attribute or func == torch.Tensor.data.__get__:
+        if not is_attribute or func in _VALUES:
             self._hold([a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, params.ShardedParameter)])
         return func(*args, **kwargs)
 
@@ -45,6 +53,7 @@ class _WholeWhenTouched(TorchFunctionMode):
         self.let_go()
         self._holding.enter_context(params.gathered(touched, modifier_rank=0))
         self._held = touched
+        self._note(touched)
 
     def let_go(self):
         self._held = []
@@ -54,24 +63,49 @@ class _WholeWhenTouched(TorchFunctionMode):
 class ShardedInit:
     """In this context every module's own parameters are sharded when its constructor ends.
 
-    The weights are those of a construction outside of it with the same seed: parameters are made as always, in
-    fp32, and only then cast to `dtype` and cut.
+    The weights are those of a construction outside of it with the same seed: until the context ends, parameters are what
+    their modules made them (fp32, most often) and initialisers draw in that dtype. Then they are cast to `dtype`.
     """
+
+    title = "building a sharded model"
 
     def __init__(self, group, dtype, *, apply_gathers=True, enabled=True):
         self.enabled, self.dtype, self._apply_gathers = enabled, dtype, apply_gathers
-        self._wrapped, self._building, self._touch = [], [], _WholeWhenTouched()
+        self._wrapped, self._building, self._touch = [], [], _WholeWhenTouched(self._note_touch)
+        self._made, self._elems, self._touched = [], 0, set()
         if enabled:
             self.travel = process_group.travel_device(group)
             self.group = process_group.core_group(group, self.travel)
+            self._progress = Progress(self.title, self.group.rank == 0)
 
     def shard(self, param, name):
         """One parameter; one that is sharded already stays as it is."""
         if params.handle_of(param) is not None:
             return
-        if self.dtype is not None and param.is_floating_point():
-            param.data = param.data.to(self.dtype)
+        self._elems += param.numel()
         shard_beside(param, self, name)
+        self._made.append(weakref.ref(param))
+        self._note()
+
+    def _note_touch(self, touched):
+        self._touched.update(map(id, touched))
+        self._note()
+
+    def _note(self):
+        made, touched = len(self._made), min(len(self._made), len(self._touched))
+        initialised = f", {touched} of them initialised by the model" if touched else ""
+        self._progress.show(f"{made} tensors with {self._elems / 1e6:.1f} M parameters{initialised}", touched,
+                            made if touched else 0)
+
+    def _cast(self):
+        """What was built takes its dtype, after the last initialiser."""
+        if self.dtype is not None:
+            for param in (made() for made in self._made):
+                handle = params.handle_of(param)
+                if isinstance(handle, _C.LooseShard) and param.dtype.is_floating_point:
+                    handle.cast(self.dtype)
+        self._made, self._elems, self._touched = [], 0, set()
+        self._progress.close()
 
     def shard_module(self, module):
         """Everything in a model that exists."""
@@ -147,6 +181,7 @@ class ShardedInit:
     def __enter__(self):
         if self.enabled:
             if not _active:  # inside another one, that one does the work
+                self._progress = Progress(self.title, self.group.rank == 0)
                 self._enter()
                 self._touch.__enter__()
             _active.append(self if not _active else _active[-1])
@@ -159,6 +194,7 @@ class ShardedInit:
                 outer._touch.__exit__(*error)
                 if not any(error):  # after an error the other ranks may be elsewhere
                     outer._touch.let_go()
+                outer._cast()
                 outer._leave()
         return False
 
@@ -180,10 +216,11 @@ def _gathering_apply(module, function):
 
 
 def suspend():
-    """Construction goes on as if no context were entered, until resume()."""
+    """Construction goes on as if no context were entered, until resume(). What was built is ready for an engine."""
     _suspended.append(_active[-1] if _active else None)
     if _suspended[-1] is not None:
         _suspended[-1]._touch.let_go()
+        _suspended[-1]._cast()
         _suspended[-1]._leave()
 
 

@@ -77,7 +77,9 @@ def _dtype_from(view):
 
 
 class Init(sharded_init.ShardedInit):
-    """Shards the parameters of modules as they are built."""
+    """Shards the parameters of modules as they are built; they take `dtype` when the context ends."""
+
+    title = "zero.Init"
 
     def __init__(self, module=None, data_parallel_group=None, mem_efficient_linear=True, remote_device=None,
                  pin_memory=False, config_dict_or_path=None, config=None, enabled=True, dtype=None, mpu=None,
