@@ -89,8 +89,8 @@ schedule::WarmupLr to_warmup(const Table& table) {
 schedule::OneCycle to_one_cycle(const Table& table) {
   const auto path = [](const char* name) { return join_path(kParams, name); };
   schedule::OneCycle cycle;
-  cycle.cycle_min_lr = table.number(path("cycle_min_lr"));
-  cycle.cycle_max_lr = table.number(path("cycle_max_lr"));
+  cycle.cycle_min_lr = table.numbers(path("cycle_min_lr"));
+  cycle.cycle_max_lr = table.numbers(path("cycle_max_lr"));
   cycle.decay_lr_rate = table.number(path("decay_lr_rate"));
   cycle.first_steps = table.integer(path("cycle_first_step_size"));
   cycle.second_steps = table.maybe_integer(path("cycle_second_step_size"));
@@ -98,8 +98,8 @@ schedule::OneCycle to_one_cycle(const Table& table) {
   cycle.second_stairs = table.maybe_integer(path("cycle_second_stair_count"));
   cycle.decay_steps = table.integer(path("decay_step_size"));
   cycle.cycle_momentum = table.flag(path("cycle_momentum"));
-  cycle.cycle_min_mom = table.number(path("cycle_min_mom"));
-  cycle.cycle_max_mom = table.number(path("cycle_max_mom"));
+  cycle.cycle_min_mom = table.numbers(path("cycle_min_mom"));
+  cycle.cycle_max_mom = table.numbers(path("cycle_max_mom"));
   cycle.decay_mom_rate = table.number(path("decay_mom_rate"));
   cycle.last_step = table.integer(path("last_batch_iteration"));
   return cycle;

@@ -1,5 +1,6 @@
 #include "capstan/config/rules.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -138,11 +139,15 @@ class Rules {
                           counted(*warmup, "step"), *total),
               base + "warmup_num_steps", "lower warmup_num_steps");
     }
-    const Entry* low = table_.find(base + "cycle_min_lr");
-    const Entry* high = table_.find(base + "cycle_max_lr");
-    if (low != nullptr && low->value.real() != nullptr && high->value.real() != nullptr &&
-        *low->value.real() > *high->value.real()) {
-      problem("cycle_min_lr is above cycle_max_lr", base + "cycle_min_lr", "swap the two");
+    if (table_.find(base + "cycle_min_lr") == nullptr) return;
+    const std::vector<double> low = table_.numbers(base + "cycle_min_lr");
+    const std::vector<double> high = table_.numbers(base + "cycle_max_lr");
+    const std::size_t groups = low.empty() || high.empty() ? 0 : std::max(low.size(), high.size());
+    for (std::size_t g = 0; g < groups; ++g) {
+      if (low[std::min(g, low.size() - 1)] > high[std::min(g, high.size() - 1)]) {
+        problem("cycle_min_lr is above cycle_max_lr", base + "cycle_min_lr", "swap the two");
+        return;
+      }
     }
   }
 

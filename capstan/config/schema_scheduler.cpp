@@ -59,12 +59,12 @@ Section one_cycle() {
   return schedule(
       "onecycle",
       "One rise and fall of the learning rate, momentum the other way round, then decay.",
-      {number("cycle_min_lr", "")
+      {number_or_list("cycle_min_lr", "")
            .at_least(0)
            .must()
            .says("Lowest learning rate.")
            .costs("Start and end."),
-       number("cycle_max_lr", "")
+       number_or_list("cycle_max_lr", "")
            .at_least(0)
            .must()
            .says("Highest learning rate.")
@@ -93,12 +93,12 @@ Section one_cycle() {
        flag("cycle_momentum", true)
            .says("Also move beta1. beta2 stays as it is.")
            .costs("Needs an optimizer with betas or momentum."),
-       number("cycle_min_mom", "0.8")
+       number_or_list("cycle_min_mom", "0.8")
            .at_least(0)
            .at_most(1)
            .says("Lowest momentum, at the peak.")
            .costs("Lower: less memory of old gradients."),
-       number("cycle_max_mom", "0.9")
+       number_or_list("cycle_max_mom", "0.9")
            .at_least(0)
            .at_most(1)
            .says("Highest momentum.")

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -58,8 +59,10 @@ void inspect(const WarmupCosineLr& cosine, Findings& findings) {
 }
 
 void inspect(const OneCycle& cycle, Findings& findings) {
-  findings.need(cycle.cycle_min_lr >= 0.0 && cycle.cycle_max_lr >= 0.0,
-                "cycle_min_lr and cycle_max_lr must not be negative");
+  findings.need_per_group(cycle.cycle_min_lr, "cycle_min_lr", /*may_be_empty=*/false);
+  findings.need_per_group(cycle.cycle_max_lr, "cycle_max_lr", /*may_be_empty=*/false);
+  findings.need_per_group(cycle.cycle_min_mom, "cycle_min_mom", /*may_be_empty=*/false);
+  findings.need_per_group(cycle.cycle_max_mom, "cycle_max_mom", /*may_be_empty=*/false);
   findings.need_at_least(1, cycle.first_steps, "first_steps");
   findings.need_at_least(0, cycle.second_steps.value_or(0), "second_steps");
   findings.need_at_least(0, cycle.first_stairs, "first_stairs");
@@ -67,10 +70,10 @@ void inspect(const OneCycle& cycle, Findings& findings) {
   findings.need_at_least(0, cycle.decay_steps, "decay_steps");
   findings.need_at_least(-1, cycle.last_step, "last_step");
   findings.need(cycle.decay_lr_rate >= 0.0, "decay_lr_rate must not be negative");
-  const auto is_momentum = [](double x) { return x >= 0.0 && x < 1.0; };
-  findings.need(!cycle.cycle_momentum ||
-                    (is_momentum(cycle.cycle_min_mom) && is_momentum(cycle.cycle_max_mom)),
-                "cycle_min_mom and cycle_max_mom must be in [0, 1)");
+  const auto below_1 = [](double x) { return x < 1.0; };
+  findings.need(!cycle.cycle_momentum || (std::ranges::all_of(cycle.cycle_min_mom, below_1) &&
+                                          std::ranges::all_of(cycle.cycle_max_mom, below_1)),
+                "cycle_min_mom and cycle_max_mom must be below 1");
 }
 
 void inspect(const LrRangeTest& test, Findings& findings) {

@@ -50,8 +50,8 @@ struct WarmupCosineLr {
 
 // One rise and one fall of the learning rate (momentum the other way round), then decay.
 struct OneCycle {
-  double cycle_min_lr = 0.0;  // required
-  double cycle_max_lr = 0.0;  // required
+  PerGroup cycle_min_lr = {0.0};  // required
+  PerGroup cycle_max_lr = {0.0};  // required
   double decay_lr_rate = 0.0;
   std::int64_t first_steps = 2000;            // the rise
   std::optional<std::int64_t> second_steps;   // the fall; unset: as long as the rise
@@ -59,8 +59,8 @@ struct OneCycle {
   std::optional<std::int64_t> second_stairs;  // unset: as many as first_stairs
   std::int64_t decay_steps = 0;               // 0: no decay after the cycle
   bool cycle_momentum = true;                 // also moves beta1; beta2 stays the optimizer's
-  double cycle_min_mom = 0.8;
-  double cycle_max_mom = 0.9;
+  PerGroup cycle_min_mom = {0.8};
+  PerGroup cycle_max_mom = {0.9};
   double decay_mom_rate = 0.0;
   std::int64_t last_step = -1;
   bool operator==(const OneCycle&) const = default;

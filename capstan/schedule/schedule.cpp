@@ -80,23 +80,26 @@ double climb(std::int64_t done, std::int64_t length, std::int64_t stairs) {
 Rates rates_of(const OneCycle& cycle, const At& at) {
   const std::int64_t rise = cycle.first_steps;
   const std::int64_t fall = cycle.second_steps.value_or(rise);
-  const bool moves_momentum = cycle.cycle_momentum;
+  const double low_lr = at.of(cycle.cycle_min_lr);
+  const double low_mom = at.of(cycle.cycle_min_mom);
+  const double high_mom = at.of(cycle.cycle_max_mom);
   const auto rates = [&](double lr, double momentum) {
-    return Rates{lr, moves_momentum ? std::optional(momentum) : std::nullopt};
+    return Rates{lr, cycle.cycle_momentum ? std::optional(momentum) : std::nullopt};
   };
+  if (at.t < 0) return rates(low_lr, low_mom);  // both low, once, as users know the first update
   if (at.t < rise + fall) {
     const std::int64_t place = at.t + 1;
     const double height = place <= rise ? climb(place, rise, cycle.first_stairs)
                                         : climb(rise + fall - place, fall,
                                                 cycle.second_stairs.value_or(cycle.first_stairs));
-    return rates(cycle.cycle_min_lr + (cycle.cycle_max_lr - cycle.cycle_min_lr) * height,
-                 cycle.cycle_max_mom - (cycle.cycle_max_mom - cycle.cycle_min_mom) * height);
+    return rates(low_lr + (at.of(cycle.cycle_max_lr) - low_lr) * height,
+                 high_mom - (high_mom - low_mom) * height);
   }
   const double decays =
       cycle.decay_steps == 0 ? 0.0 : ratio(at.t - rise - fall + 1, cycle.decay_steps);
-  const double grown = cycle.cycle_max_mom * (1.0 + cycle.decay_mom_rate * decays);
-  return rates(cycle.cycle_min_lr / (1.0 + cycle.decay_lr_rate * decays),
-               std::min(grown, std::max(kMomentumCeiling, cycle.cycle_max_mom)));
+  const double grown = high_mom * (1.0 + cycle.decay_mom_rate * decays);
+  return rates(low_lr / (1.0 + cycle.decay_lr_rate * decays),
+               std::min(grown, std::max(kMomentumCeiling, high_mom)));
 }
 
 Rates rates_of(const LrRangeTest& test, const At& at) {

@@ -21,8 +21,7 @@ namespace capstan::schedule {
 // an error or a trap:
 //  - num_steps 0 means no warm-up (instead of an exception): max_lr from the first update on;
 //  - WarmupCosineLr starts at warmup_min_ratio (instead of 0) before the first update;
-//  - OneCycle starts at the highest momentum (instead of writing the lowest before the first
-//    update), never touches beta2 (instead of setting it to 0.99), and moves SGD's momentum too;
+//  - OneCycle never touches beta2 (instead of setting it to 0.99), and moves SGD's momentum too;
 //  - OneCycle without a fall reaches its peak; momentum growing after the cycle stays below 1;
 //  - a value that cannot work is refused by check(), never replaced by another.
 

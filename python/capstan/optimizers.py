@@ -48,6 +48,7 @@ class KernelOptimizer(torch.optim.Optimizer):
             shown["step"] = applied
         for group in self.param_groups:
             group["step"] = applied
+        self._opt_called = applied > 0  # torch's schedules warn where the optimizer has not stepped before them
 
     @torch.no_grad()
     def step(self, closure=None):

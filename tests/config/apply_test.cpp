@@ -220,7 +220,8 @@ TEST(Apply, RulesBetweenKeys) {
   has("fp16: {\"enabled\": true, \"initial_scale_power\": 1, \"min_loss_scale\": 4}",
       "below its own floor");
   has("data_parallel_size: 4", "the run has 1 data-parallel rank (");
-  has("scheduler: {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 2, \"cycle_max_lr\": 1}}",
+  has("scheduler: {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": [1, 2], "
+      "\"cycle_max_lr\": 1}}",
       "swap");
   EXPECT_THAT(warnings_of("vocabulary_size: 50257"), HasSubstr("no multiple of 8"));
 }

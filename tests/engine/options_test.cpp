@@ -168,9 +168,9 @@ TEST(Step, TakesBadGradientsWhereNobodyShallLook) {
 
 TEST(Step, UsesTheMomentumOfTheSchedule) {
   engine::Options options = fp32_options(1);
-  schedule::OneCycle cycle{.cycle_min_lr = 1e-3, .cycle_max_lr = 1e-2, .first_steps = 4};
-  cycle.cycle_min_mom = 0.1;
-  cycle.cycle_max_mom = 0.2;
+  schedule::OneCycle cycle{.cycle_min_lr = {1e-3}, .cycle_max_lr = {1e-2}, .first_steps = 4};
+  cycle.cycle_min_mom = {0.1};
+  cycle.cycle_max_mom = {0.2};
   options.schedule = cycle;
   const Trained moved = train(2, options, plain_micro);
   cycle.cycle_momentum = false;

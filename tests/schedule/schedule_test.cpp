@@ -77,9 +77,9 @@ TEST(LrRangeTest, GrowsContinuouslyOrInStairs) {
 }
 
 TEST(OneCycle, RisesAndFallsWithMomentumTheOtherWayRound) {
-  const OneCycle cycle = {.cycle_min_lr = .01, .cycle_max_lr = .1, .first_steps = 4};
+  const OneCycle cycle = {.cycle_min_lr = {.01}, .cycle_max_lr = {.1}, .first_steps = 4};
   expect_lrs(cycle, -1, {.01, .0325, .055, .0775, .1, .0775, .055, .0325, .01, .01});
-  const std::vector<double> momentum = {.9, .875, .85, .825, .8, .825, .85, .875, .9, .9};
+  const std::vector<double> momentum = {.8, .875, .85, .825, .8, .825, .85, .875, .9, .9};
   for (std::size_t i = 0; i < momentum.size(); ++i) {
     EXPECT_NEAR(rates_at(cycle, static_cast<std::int64_t>(i) - 1, 0, 0).momentum.value(),
                 momentum[i], 1e-12);
@@ -87,8 +87,8 @@ TEST(OneCycle, RisesAndFallsWithMomentumTheOtherWayRound) {
 }
 
 TEST(OneCycle, DecaysAfterTheCycle) {
-  OneCycle cycle = {.cycle_min_lr = .01,
-                    .cycle_max_lr = .1,
+  OneCycle cycle = {.cycle_min_lr = {.01},
+                    .cycle_max_lr = {.1},
                     .decay_lr_rate = .5,
                     .first_steps = 4,
                     .decay_steps = 2};
@@ -99,18 +99,36 @@ TEST(OneCycle, DecaysAfterTheCycle) {
 
 TEST(OneCycle, ClimbsStairs) {
   const OneCycle cycle = {
-      .cycle_min_lr = .01, .cycle_max_lr = .1, .first_steps = 4, .first_stairs = 2};
+      .cycle_min_lr = {.01}, .cycle_max_lr = {.1}, .first_steps = 4, .first_stairs = 2};
   expect_lrs(cycle, 0, {.01, .055, .055, .1, .055, .055, .01, .01});
 }
 
 TEST(OneCycle, WithoutAFallReachesThePeak) {
   const OneCycle cycle = {
-      .cycle_min_lr = .01, .cycle_max_lr = .1, .first_steps = 2, .second_steps = 0};
+      .cycle_min_lr = {.01}, .cycle_max_lr = {.1}, .first_steps = 2, .second_steps = 0};
   expect_lrs(cycle, -1, {.01, .055, .1, .01});
 }
 
+TEST(OneCycle, HasBoundsForEachGroup) {
+  const OneCycle cycle = {.cycle_min_lr = {.001, .002},
+                          .cycle_max_lr = {.01, .02},
+                          .first_steps = 5,
+                          .cycle_min_mom = {.8, .85},
+                          .cycle_max_mom = {.9, .95}};
+  check(cycle, 2);
+  const auto expect = [&](std::int64_t t, int group, double lr, double momentum) {
+    EXPECT_DOUBLE_EQ(rates_at(cycle, t, 0, group).lr, lr);
+    EXPECT_DOUBLE_EQ(rates_at(cycle, t, 0, group).momentum.value(), momentum);
+  };
+  expect(-1, 1, .002, .85);
+  expect(4, 0, .01, .8);
+  expect(4, 1, .02, .85);
+  expect(9, 1, .002, .95);
+  EXPECT_THROW(check(cycle, 3), ConfigError);
+}
+
 TEST(OneCycle, LeavesMomentumAloneWhenTold) {
-  const OneCycle cycle = {.cycle_min_lr = .01, .cycle_max_lr = .1, .cycle_momentum = false};
+  const OneCycle cycle = {.cycle_min_lr = {.01}, .cycle_max_lr = {.1}, .cycle_momentum = false};
   EXPECT_EQ(rates_at(cycle, 5, 0, 0).momentum, std::nullopt);
 }
 
@@ -160,7 +178,7 @@ TEST(Check, ListsEverythingThatCannotWork) {
     EXPECT_THAT(error.info().what, HasSubstr("total_steps is 0"));
   }
   EXPECT_THROW(check(OneCycle{.first_steps = 0}, 1), ConfigError);
-  EXPECT_THROW(check(OneCycle{.cycle_max_mom = 1.0}, 1), ConfigError);
+  EXPECT_THROW(check(OneCycle{.cycle_max_mom = {1.0}}, 1), ConfigError);
   EXPECT_THROW(check(LrRangeTest{.step_size = 0}, 1), ConfigError);
   EXPECT_THROW(check(WarmupCosineLr{}, 1), ConfigError);
 }

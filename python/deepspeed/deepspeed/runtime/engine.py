@@ -79,10 +79,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
 
     def _check_arguments(self, model, optimizer, lr_scheduler):
         self._assert_valid_mixed_precision_config()
-        if isinstance(lr_scheduler, torch.optim.lr_scheduler.LRScheduler):
-            assert isinstance(optimizer, torch.optim.Optimizer), (
-                "a schedule object needs the optimizer object that it moves; for an optimizer made later give a function "
-                "that makes the schedule")
+        optimizer_choice.check_schedule(lr_scheduler, optimizer)
 
     def _move(self, model):
         """To our device, all but what is sharded: that comes when the engine takes it."""

@@ -46,6 +46,12 @@ class _Schedule:
         self._curve = _C.ScheduleOptions(text, len(groups))
         if last_batch_iteration == -1:
             self._write(-1)
+        self._last_lr = [group["lr"] for group in groups]
+
+    def _per_group(self, value):
+        """A list with one entry per group, of one value or of such a list."""
+        groups = len(self.optimizer.param_groups)
+        return list(value) if isinstance(value, (list, tuple)) else [value] * groups
 
     def _rates(self, index):
         return [self._curve.rates(index, base, g) for g, base in enumerate(self._base_lrs)]
@@ -74,16 +80,19 @@ class _Schedule:
         """As the optimizer's groups have it: (beta1, beta2), or one number."""
         found = []
         for group, (_, momentum) in zip(self.optimizer.param_groups, self._rates(self.last_batch_iteration)):
+            if momentum is None:
+                return None
             found.append((momentum, group["betas"][1]) if "betas" in group else momentum)
         return found
 
     def get_last_lr(self):
-        assert getattr(self, "_last_lr", None) is not None, "need to call step() first"
+        """The rates that are in the optimizer's groups: before the first step(), those it starts with."""
         return self._last_lr
 
-    def step(self, last_batch_iteration=None):
-        self.last_batch_iteration = (self.last_batch_iteration + 1 if last_batch_iteration is None
-                                     else last_batch_iteration)
+    def step(self, last_batch_iteration=None, *, batch_iteration=None):
+        """To the next index, or to the one that is given, by either of its names."""
+        given = batch_iteration if last_batch_iteration is None else last_batch_iteration
+        self.last_batch_iteration = self.last_batch_iteration + 1 if given is None else given
         self._write(self.last_batch_iteration)
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
@@ -117,6 +126,7 @@ class LRRangeTest(_Schedule):
                                          lr_range_test_step_size=lr_range_test_step_size,
                                          lr_range_test_step_rate=lr_range_test_step_rate,
                                          lr_range_test_staircase=lr_range_test_staircase), last_batch_iteration)
+        self.min_lr = self._per_group(lr_range_test_min_lr)
 
 
 class OneCycle(_Schedule):
@@ -131,6 +141,7 @@ class OneCycle(_Schedule):
         self.total_size = cycle_first_step_size + fall
         self.step_ratio = cycle_first_step_size / self.total_size if self.total_size else 0.0
         super().__init__(optimizer, params, last_batch_iteration)
+        self.min_lrs, self.max_lrs = self._per_group(cycle_min_lr), self._per_group(cycle_max_lr)
 
 
 class WarmupLR(_Schedule):
@@ -142,6 +153,8 @@ class WarmupLR(_Schedule):
                                          warmup_num_steps=warmup_num_steps, warmup_type=self.warmup_type, **more),
                          last_batch_iteration)
         self.warmup_num_steps = max(2, warmup_num_steps)
+        self.min_lrs = self._per_group(warmup_min_lr)
+        self.max_lrs = self._per_group(self._base_lrs if warmup_max_lr is None else warmup_max_lr)
 
 
 class WarmupDecayLR(WarmupLR):

@@ -9,6 +9,7 @@ from capstan.optimizers import KernelOptimizer
 from deepspeed.runtime import config as names
 from deepspeed.runtime.config import DeepSpeedConfigError
 from deepspeed.runtime.zero.utils import ZeRORuntimeException, is_zero_supported_optimizer
+from deepspeed.utils.logging import logger
 
 
 def _make(kind, model_parameters, params):
@@ -125,6 +126,19 @@ def wrap_optimizer(engine, optimizer):
     if model_dtype == torch.float32:
         return optimizer
     return (FP16_Optimizer if isinstance(optimizer, KernelOptimizer) else FP16_UnfusedOptimizer)(engine, optimizer)
+
+
+def check_schedule(schedule, optimizer):
+    """A schedule object moves the groups of the optimizer that it was made on."""
+    from deepspeed.runtime.lr_schedules import SCHEDULES
+    if not isinstance(schedule, (torch.optim.lr_scheduler.LRScheduler, *SCHEDULES.values())):
+        return
+    assert isinstance(optimizer, torch.optim.Optimizer), (
+        "a schedule object needs the optimizer object that it moves; for an optimizer made later give a function that makes "
+        "the schedule")
+    if getattr(schedule.optimizer, "param_groups", None) is not optimizer.param_groups:
+        logger.warning("the learning-rate schedule was made on another optimizer than the one given to initialize(): it will "
+                       "not change the rates of this one")
 
 
 def choose_scheduler(engine, client, base_optimizer):
