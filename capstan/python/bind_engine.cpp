@@ -39,6 +39,7 @@ void set_groups(PyEngine& self, const std::vector<py::dict>& groups) {
   hyper.front() = hyper.back();
   hyper.front().lr = 0;
   hyper.front().weight_decay = 0;
+  const py::gil_scoped_release released;  // updates that still run are waited for
   self.engine().set_hyper_params(hyper);
 }
 
@@ -211,8 +212,10 @@ void bind_local_access(py::class_<PyEngine>& type) {
             return shard::local_part(self.sharded(), param, column_name(self, which));
           },
           released)
-      .def("local_param",
-           [](PyEngine& self, int param) { return shard::local_param(self.sharded(), param); })
+      .def(
+          "local_param",
+          [](PyEngine& self, int param) { return shard::local_param(self.sharded(), param); },
+          released)
       .def(
           "local_gradient",
           [](PyEngine& self, int param) {

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import gc
+import sys
 import threading
 import time
 
@@ -154,6 +155,48 @@ def ticking():
 
 def test_other_threads_run_while_a_step_waits_for_a_peer():
     assert ranks.run(2, ticking)[1] > 50
+
+
+def runs_beside(call):
+    """Whether another thread runs while this one is in `call`: only if that lets the interpreter's lock go."""
+    ticks, stop = [0], threading.Event()
+
+    def tick():
+        while not stop.is_set():
+            ticks[0] += 1
+            time.sleep(0)
+
+    sys.setswitchinterval(1000)  # nobody is asked to let go
+    thread = threading.Thread(target=tick)
+    thread.start()
+    before = ticks[0]
+    call()
+    after = ticks[0]
+    stop.set()
+    sys.setswitchinterval(0.005)
+    thread.join()
+    return after > before
+
+
+def late_updates():
+    """Calls that wait for updates that still run when step() has returned."""
+    model = nn.Linear(4096, 4096)
+    zero = {"stage": 3, "stage3_param_persistence_threshold": 0, "offload_optimizer": {"device": "cpu"}}
+    engine = capstan.initialize(model, {"train_micro_batch_size_per_gpu": 2, "zero_optimization": zero,
+                                        "capstan": {"late_updates": "always"}},
+                                optimizer=capstan.optimizers.AdamW(model.parameters(), lr=0.1))
+    calls = [lambda: engine.core.set_groups([{**engine.optimizer.hyper_params()[0], "lr": 0.2}]),
+             lambda: engine.core.local_param(0)]
+    ran = [runs_beside(lambda: sum(range(1000)))]  # that does not
+    for call in calls:
+        engine.backward(engine(torch.ones(2, 4096)).sum())
+        engine.step()
+        ran.append(runs_beside(call))
+    return ran
+
+
+def test_other_threads_run_while_a_call_waits_for_late_updates():
+    assert ranks.run(1, late_updates)[0] == [False, True, True]
 
 
 def compiled(stage, backend):
