@@ -37,7 +37,9 @@ std::vector<Key> stage_keys() {
                 "weights.")
           .costs("false rounds the masters to 16 bits once."),
       flag("enable_sanity_checks", false)
-          .says("Compare the plan of every unit across ranks.")
+          .says("Compare the plan of every unit across ranks. Given as false, a write into "
+                "parameters "
+                "that are gathered without a modifier rank is a warning instead of an error.")
           .costs("One small collective per unit and use: for debugging."),
   };
 }

@@ -47,6 +47,7 @@ py::object load(PyEngine& self, const std::string& folder, const py::dict& given
       .load_module_only = given["load_module_only"].cast<bool>()};
   std::optional<engine::Loaded> loaded;
   {
+    self.note_change();
     const py::gil_scoped_release released;
     loaded = self.engine().load_checkpoint(folder, options);
   }

@@ -128,7 +128,10 @@ void bind_step(py::class_<PyEngine>& type) {
           released)
       .def(
           "step",
-          [](PyEngine& self, std::optional<bool> boundary) { return self.engine().step(boundary); },
+          [](PyEngine& self, std::optional<bool> boundary) {
+            self.note_change();
+            return self.engine().step(boundary);
+          },
           py::arg("boundary"), released)
       .def("expect_backward",
            [](PyEngine& self, bool allowed) { self.engine().expect_backward(allowed); })
@@ -173,6 +176,7 @@ void bind_access(py::class_<PyEngine>& type) {
           "write",
           [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
             if (which == "gradient") return self.engine().set_gradient(param, value);
+            self.note_change();
             self.engine().before_change();
             shard::write_whole(self.sharded(), param, column_name(self, which), value);
           },
@@ -184,6 +188,7 @@ void bind_access(py::class_<PyEngine>& type) {
       .def(
           "write_param",
           [](PyEngine& self, int param, const at::Tensor& value) {
+            self.note_change();
             self.engine().before_change();
             shard::write_param(self.sharded(), param, value);
           },
@@ -191,6 +196,7 @@ void bind_access(py::class_<PyEngine>& type) {
       .def(
           "take_from",
           [](PyEngine& self, int param, int root) {
+            self.note_change();
             self.engine().before_change();
             shard::take_from(self.sharded(), param, root);
           },
@@ -228,11 +234,13 @@ void bind_local_access(py::class_<PyEngine>& type) {
           "write_local",
           [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
             const bool gradient = which == "gradient";
+            self.note_change();
             self.engine().before_change();
             shard::write_local(self.sharded(), param, column_name(self, which),
                                gradient ? value / self.engine().gradient_factor() : value);
           },
           released)
+      .def_property_readonly("changes", &PyEngine::changes)
       .def("owned_range", [](PyEngine& self, int param) {
         const layout::ElemRange range = shard::owned_range(self.sharded(), param);
         return std::make_pair(range.begin, range.end);

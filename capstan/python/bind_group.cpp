@@ -41,6 +41,15 @@ void bind_group(py::module_& module) {
       .def_property_readonly("rank", &comm::Group::rank)
       .def_property_readonly("size", &comm::Group::size)
       .def_property_readonly("failed", &comm::Group::failed)
+      .def(
+          "any",
+          [](comm::Group& self, const at::Tensor& flag) {
+            const at::Tensor sum = flag.to(at::kLong).reshape({1});
+            self.all_reduce(sum, "whether any rank does").wait();
+            return sum.item<std::int64_t>() > 0;
+          },
+          py::arg("flag"), py::call_guard<py::gil_scoped_release>(),
+          "Collective: whether a tensor of one element is true on some rank.")
       .def("recent_operations", &comm::Group::recent_operations)
       .def("abort", &comm::Group::abort, py::arg("reason"),
            py::call_guard<py::gil_scoped_release>());

@@ -27,6 +27,7 @@ void bind_params(py::module_& module) {
       .def_property_readonly("group", &LooseShard::group)
       .def_property_readonly("travel", &LooseShard::travel)
       .def_property_readonly("whole", &LooseShard::whole)
+      .def_property_readonly("changes", &LooseShard::changes)
       .def("pin", &LooseShard::pin, released)
       .def("unpin", &LooseShard::unpin, released)
       .def("take_from", &LooseShard::take_from, py::arg("root"), released)

@@ -69,6 +69,9 @@ class PyEngine {
   void await_updates(const std::vector<int>& params);
   void pin(const std::vector<int>& params);
   void unpin(const std::vector<int>& params);
+  // How often values were changed through this object: by steps, writes and loads.
+  std::int64_t changes() const { return changes_; }
+  void note_change() { ++changes_; }
   // For the model to keep when this ends; see shard/loose_shard.h.
   std::vector<std::shared_ptr<shard::LooseShard>> leave_shards() {
     return shard::leave_shards(sharded(), group_);
@@ -77,6 +80,7 @@ class PyEngine {
  private:
   class Log;
 
+  std::int64_t changes_ = 0;
   std::vector<std::string> boundary_names_;
   std::shared_ptr<comm::Group> group_;
   std::shared_ptr<Logger> log_;

@@ -130,6 +130,7 @@ void LooseShard::unpin() {
 
 void LooseShard::take_from(int root) {
   assert(pins_ > 0);
+  ++changes_;
   const at::NoGradGuard no_grad;
   at::Tensor whole = param().detach().contiguous();
   broadcast(whole, root);

@@ -48,6 +48,8 @@ class LooseShard {
   const std::shared_ptr<comm::Group>& group() const { return group_.ranks; }
   c10::Device travel() const { return group_.travel; }
   bool whole() const { return pins_ > 0; }
+  // How often take_from() was called.
+  std::int64_t changes() const { return changes_; }
 
   void pin();  // whole until as many unpins
   void unpin();
@@ -73,6 +75,7 @@ class LooseShard {
   std::vector<layout::ElemRange> ranges_;
   at::Tensor placeholder_;  // shape [0]
   int pins_ = 0;
+  std::int64_t changes_ = 0;
 };
 
 // For a model that outlives its engine, which goes after this: by parameter, null for those that

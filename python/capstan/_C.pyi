@@ -45,6 +45,7 @@ class Group:
     failed: bool
     def __init__(self, backend: Any, name: str = ..., timeout_s: float = ..., store: Any = ...,
                  ordered: bool = ...) -> None: ...
+    def any(self, flag: Tensor) -> bool: ...
     def recent_operations(self) -> str: ...
     def abort(self, reason: str) -> None: ...
 
@@ -54,6 +55,7 @@ class LooseShard:
     group: Group
     travel: Any  # torch.device
     whole: bool
+    changes: int
     def __init__(self, param: Tensor, name: str, group: Group, travel: Any) -> None: ...
     def pin(self) -> None: ...
     def unpin(self) -> None: ...
@@ -87,6 +89,7 @@ class Model:
 
 class Engine:
     loss_scale: float
+    changes: int
     scale_state: tuple[int, int]
     progress: Progress
     def __init__(self, model: Model, config: Config, group: Group, optimizer: Any, shared: list[tuple[str, str]],

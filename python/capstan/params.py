@@ -9,6 +9,7 @@ import weakref
 import torch
 
 from capstan.errors import ConfigError
+from capstan.writes import Writes
 
 _HANDLE, _ID, _GONE = "_capstan_handle", "_capstan_id", "_capstan_gone"
 _ids = itertools.count()
@@ -58,6 +59,23 @@ class EngineParam:
     def resident(self):
         """Whether it stays whole between its uses."""
         return self.core is None or self.core.is_resident(self.index)
+
+    @property
+    def sharded(self):
+        return self.engine is not None and self.engine.stage == 3
+
+    @property
+    def group(self):
+        return self.engine.core_group if self.engine is not None else None
+
+    @property
+    def travel(self):
+        return self.engine.device
+
+    @property
+    def changes(self):
+        """How often the engine changed values; nobody's after it is gone."""
+        return self.core.changes if self.core is not None else -1
 
     def pin(self):
         if self.core is not None:
@@ -127,13 +145,13 @@ class ShardedParameter(torch.nn.Parameter):
         return part
 
     def item(self):
-        with gathered([self]):
+        with _whole([self]):
             return self.data.item()
 
     def __deepcopy__(self, memo):
         if id(self) in memo:
             return memo[id(self)]
-        with gathered([self]):
+        with _whole([self]):
             memo[id(self)] = copy = torch.nn.Parameter(self.data.clone(), self.requires_grad)
         return copy
 
@@ -204,24 +222,40 @@ def flat_list(params):
     return [p for p in params if p is not None]
 
 
+def _managed(params):
+    """Those that somebody can gather, each once, in an order that all ranks share."""
+    found = {getattr(p, _ID): p for p in flat_list(params) if handle_of(p) is not None}
+    return [found[key] for key in sorted(found)]
+
+
+@contextlib.contextmanager
+def _whole(params):
+    held = []
+    try:
+        for handle in [handle_of(param) for param in params]:
+            handle.pin()
+            held.append(handle)
+        yield
+    finally:
+        for handle in held:
+            handle.unpin()
+
+
 @contextlib.contextmanager
 def gathered(params, modifier_rank=None):
     """Holds parameters whole; ordinary ones and None are passed over. Collective, both ways.
 
-    With `modifier_rank`, what that rank wrote becomes everybody's; without, what anyone wrote into a
-    sharded parameter is forgotten.
+    With `modifier_rank`, what that rank wrote becomes everybody's. Without, parameters that are sharded may only be read:
+    if a rank wrote into one, all ranks raise ConfigError.
     """
-    managed = {getattr(p, _ID): p for p in flat_list(params) if handle_of(p) is not None}
-    handles = [handle_of(managed[key]) for key in sorted(managed)]
-    held = []
-    try:
-        for handle in handles:
-            handle.pin()
-            held.append(handle)
+    params = _managed(params)
+    sharded = [p for p in params if modifier_rank is None and getattr(handle_of(p), "sharded", True)]
+    with _whole(params):
+        writes = Writes(sharded, map(handle_of, sharded))
         yield
         if modifier_rank is not None:
-            for handle in handles:
-                handle.take_from(modifier_rank)
-    finally:
-        for handle in held:
-            handle.unpin()
+            for param in params:
+                handle_of(param).take_from(modifier_rank)
+        written = writes.found()
+    if written:
+        writes.refuse()
