@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from capstan import _C, activations, optimizers, params, process_group, tensors
 from capstan.errors import ConfigError
+from capstan.late_parts import LateParts
 from capstan.model_view import ModelView
 from capstan.use_hooks import UseHooks
 
@@ -40,7 +41,7 @@ class Engine(torch.nn.Module):
 
     def __init__(self, model, config, *, optimizer=None, group=None, device=None, travel=None):
         super().__init__()
-        self.core = self._use_hooks = self._kernels = None
+        self.core = self._use_hooks = self._late = self._kernels = None
         self._fused = []
         self.module = model
         self.optimizer = optimizer
@@ -108,6 +109,7 @@ class Engine(torch.nn.Module):
         if self.core_config.value("capstan.fuse_activations"):
             self._fused = activations.fuse(self.module)
         self._use_hooks = UseHooks(self.core, self.view)
+        self._late = LateParts(self)
         self._kernels = self.optimizer
         if isinstance(self._kernels, optimizers.KernelOptimizer):
             self._kernels.bind(self)
@@ -152,6 +154,7 @@ class Engine(torch.nn.Module):
             self._kernels.note_steps(self.core.progress.steps - self.core.progress.skipped)
 
     def _send_groups(self):
+        self._late.tell(self._log)
         if not isinstance(self._kernels, optimizers.KernelOptimizer):
             return
         groups = self._kernels.hyper_params()
@@ -224,6 +227,8 @@ class Engine(torch.nn.Module):
     def _close(self, shards=()):
         if self.core is None:
             return
+        if self._late is not None:
+            self._late.remove()
         if self._use_hooks is not None:
             self._use_hooks.remove()
         activations.restore(self._fused)
@@ -233,7 +238,7 @@ class Engine(torch.nn.Module):
         if isinstance(self._kernels, optimizers.KernelOptimizer):
             self._kernels.engine = None
             self._kernels.state.clear()
-        self.core = self.core_group = self.view = self._use_hooks = self._kernels = None
+        self.core = self.core_group = self.view = self._use_hooks = self._late = self._kernels = None
 
     def __del__(self):
         with contextlib.suppress(Exception):

@@ -90,18 +90,23 @@ class UseHooks:
             if needed:  # at stage 3, and where updates are late; then always for the root
                 self._watch(boundary, view.modules[name])
         if self._handles:
-            self._lend(view)
+            for module in view.modules.values():
+                self._borrow(module, empty=False)
 
     def _watch(self, boundary, module):
         self._handles.append(module.register_forward_pre_hook(_Before(self._core, boundary), with_kwargs=True))
         self._handles.append(module.register_forward_hook(_After(self._core, self._index), always_call=True))
 
-    def _lend(self, view):
-        for module in view.modules.values():
-            index = {id(p): view.index[id(p)] for p in module._parameters.values() if p is not None}
-            if index:
-                self._borrowing.append(module)
-                module._parameters = BorrowedParams(module._parameters, self._core, index)
+    def _borrow(self, module, empty):
+        index = {id(p): self._index[id(p)] for p in module._parameters.values() if id(p) in self._index}
+        if index or empty:
+            self._borrowing.append(module)
+            module._parameters = BorrowedParams(module._parameters, self._core, index)
+
+    def lend(self, module):
+        """A module that came late may read what it shares with the others."""
+        if self._handles:
+            self._borrow(module, empty=True)
 
     def remove(self):
         for handle in self._handles:
