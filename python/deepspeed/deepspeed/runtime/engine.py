@@ -16,6 +16,7 @@ from deepspeed.runtime.activation_checkpointing import checkpointing
 from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
 from deepspeed.runtime.engine_settings import EngineSettings
 from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
+from deepspeed.utils.z3_leaf_module import as_list
 from deepspeed.utils.timer import ThroughputTimer, is_due
 
 MEMORY_OPT_ALLREDUCE_SIZE = 500000000

@@ -33,6 +33,11 @@ def _matches(module, wanted):
     return wanted in (cls.__name__, f"{cls.__module__}.{cls.__qualname__}", cls.__qualname__)
 
 
+def as_list(wanted):
+    """One class or name is as good as a list of it."""
+    return [wanted] if isinstance(wanted, (str, type)) else list(wanted)
+
+
 def _set(model, wanted, flag, raise_if_not_found, what, match):
     found = [module for name, module in model.named_modules() if any(match(name, module, item) for item in wanted)]
     if not found and raise_if_not_found:
@@ -43,8 +48,7 @@ def _set(model, wanted, flag, raise_if_not_found, what, match):
 
 
 def set_z3_leaf_modules(model, leaf_module_classes, raise_if_not_found=True):
-    if isinstance(leaf_module_classes, str):
-        raise ValueError("leaf_module_classes must be a list of classes or names")
+    leaf_module_classes = as_list(leaf_module_classes)
     for item in leaf_module_classes:
         assert isinstance(item, (type, str)), f"leaf_module_classes must be types or names, not {item!r}"
     return _set(model, leaf_module_classes, True, raise_if_not_found, "modules of type",
@@ -52,12 +56,13 @@ def set_z3_leaf_modules(model, leaf_module_classes, raise_if_not_found=True):
 
 
 def unset_z3_leaf_modules(model, leaf_module_classes, raise_if_not_found=True):
-    return _set(model, leaf_module_classes, False, raise_if_not_found, "modules of type",
+    return _set(model, as_list(leaf_module_classes), False, raise_if_not_found, "modules of type",
                 lambda name, module, item: _matches(module, item))
 
 
 def _set_by_name(model, wanted, raise_if_not_found, match):
     """(modules that became leaves, names that match none)"""
+    wanted = as_list(wanted)
     found = _set(model, wanted, True, False, "", lambda name, module, item: match(name, item))
     missing = [item for item in wanted if not any(match(name, item) for name, _ in model.named_modules())]
     if missing and raise_if_not_found:

@@ -2,7 +2,7 @@
 
 from typing import List
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from deepspeed.runtime.config_utils import DeepSpeedConfigModel
 
@@ -19,3 +19,8 @@ class DeepSpeedZeroLeafModuleConfig(DeepSpeedConfigModel):
     classes: List[str] = Field(default_factory=lambda: list(DEFAULT_LEAF_MODULE_CLASSES))
     names: List[str] = Field(default_factory=lambda: list(DEFAULT_LEAF_MODULE_NAMES))
     name_suffixes: List[str] = Field(default_factory=lambda: list(DEFAULT_LEAF_MODULE_NAME_SUFFIXES))
+
+    @field_validator("classes", "names", "name_suffixes", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value):
+        return [value] if isinstance(value, str) else value
