@@ -144,6 +144,8 @@ void Engine::set_state(std::string_view name, std::string_view which, const at::
 
 const Options& Engine::options() const { return state_->options; }
 const Progress& Engine::progress() const { return state_->progress; }
+std::int64_t Engine::optimizer_steps() const { return state_->optimizer_steps(); }
+void Engine::set_optimizer_steps(std::int64_t steps) { state_->set_optimizer_steps(steps); }
 double Engine::loss_scale() const { return state_->loss_scale.scale; }
 std::vector<double> Engine::learning_rates() const { return state_->learning_rates(); }
 store::Ledger& Engine::ledger() { return state_->sharded->ledger(); }

@@ -178,8 +178,10 @@ class Engine {
 
   const Options& options() const;
   const Progress& progress() const;
-  double loss_scale() const;                   // that the next backward uses
-  std::vector<double> learning_rates() const;  // of the next step, by parameter group
+  std::int64_t optimizer_steps() const;          // applied ones, as the optimizer counts them
+  void set_optimizer_steps(std::int64_t steps);  // it comes with states of that many
+  double loss_scale() const;                     // that the next backward uses
+  std::vector<double> learning_rates() const;    // of the next step, by parameter group
   store::Ledger& ledger();
   comm::Group& group();
   shard::ShardedModel& sharded();

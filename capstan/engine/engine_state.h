@@ -79,6 +79,7 @@ class EngineState {
   // Applied steps as the optimizer and the schedule count them: from their own beginning, which a
   // load may leave where it was.
   std::int64_t optimizer_steps() const { return progress.applied() - optimizer_start_; }
+  void set_optimizer_steps(std::int64_t steps) { optimizer_start_ = progress.applied() - steps; }
   std::int64_t schedule_steps() const { return progress.applied() - schedule_start_; }
 
   // From the summed gradient to the averaged, unscaled one.

@@ -23,7 +23,7 @@ ParamPiece make_piece(shard::ShardedModel& model, int unit, const layout::SlotPi
   if (whole && stays && !sharded) return {param, model.unit(unit).param(piece.slot), true};
   at::Tensor values = states.master.narrow(0, piece.in_shard.begin, piece.in_shard.size()).detach();
   if (whole) values = values.view(of.sizes);
-  return {param, std::move(values), whole};
+  return {param, std::move(values), whole, piece.in_slot.begin};
 }
 
 using TorchOptimizer = std::shared_ptr<torch::optim::Optimizer>;

@@ -25,7 +25,8 @@ struct ParamPiece {
   int param = 0;      // index in the plan
   at::Tensor values;  // the parameter itself where it is whole and has no other master, else a part
                       // of the master copy: of the parameter's shape, or 1-D when cut
-  bool whole = false;  // not cut
+  bool whole = false;      // not cut
+  std::int64_t begin = 0;  // first element of the parameter that it has
 };
 
 // One update of all pieces from their gradients. scalars.lr is empty where no schedule runs: the

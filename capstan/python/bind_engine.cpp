@@ -159,6 +159,9 @@ void bind_step(py::class_<PyEngine>& type) {
                                return std::make_pair(state.last_overflow, state.tolerance);
                              })
       .def_property_readonly("progress", [](PyEngine& self) { return self.engine().progress(); })
+      .def_property(
+          "optimizer_steps", [](PyEngine& self) { return self.engine().optimizer_steps(); },
+          [](PyEngine& self, std::int64_t steps) { self.engine().set_optimizer_steps(steps); })
       .def("describe", [](PyEngine& self) { return self.engine().describe(); });
 }
 

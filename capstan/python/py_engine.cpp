@@ -88,7 +88,7 @@ std::unique_ptr<engine::Updater> python_updater(const std::shared_ptr<py::object
     const py::gil_scoped_acquire gil;
     py::list list;
     for (const engine::ParamPiece& piece : pieces) {
-      list.append(py::make_tuple(piece.param, piece.values, piece.whole));
+      list.append(py::make_tuple(piece.param, piece.values, piece.begin));
     }
     optimizer = shared_object((*make_step)(list));
     return [optimizer](const engine::UpdateScalars&) {

@@ -39,7 +39,7 @@ struct PyModel {
 struct PyOptimizer {
   std::string kind;
   std::vector<std::pair<optim::HyperParams, std::vector<std::string>>> groups;  // parameter names
-  // [(parameter index, tensor, is whole)] -> an object with step() and, for checkpoints, kind,
+  // [(parameter index, tensor, first element)] -> an object with step() and, for checkpoints, kind,
   // tensors(piece), scalars() and make(names, scalars); see capstan/optimizers.py.
   pybind11::object make_step;
   // What all ranks must have alike, by Python's names.

@@ -89,6 +89,7 @@ class Model:
 
 class Engine:
     loss_scale: float
+    optimizer_steps: int
     changes: int
     scale_state: tuple[int, int]
     progress: Progress

@@ -151,7 +151,7 @@ class Engine(torch.nn.Module):
 
     def _note_steps(self):
         if self._report.applied and isinstance(self._kernels, optimizers.KernelOptimizer):
-            self._kernels.note_steps(self.core.progress.steps - self.core.progress.skipped)
+            self._kernels.note_steps(self.core.optimizer_steps)
 
     def _send_groups(self):
         self._late.tell(self._log)

@@ -1,9 +1,12 @@
 """Optimizers whose arithmetic is capstan's own kernels, and how any optimizer meets an engine."""
 
+import math
+
 import torch
 
 from capstan import _C
 from capstan.errors import ConfigError
+from capstan.params import handle_of
 
 
 class KernelOptimizer(torch.optim.Optimizer):
@@ -32,15 +35,22 @@ class KernelOptimizer(torch.optim.Optimizer):
                 for group in self.param_groups]
 
     def bind(self, engine):
-        """`engine` keeps the state from here on; state[p] shows this rank's part of it."""
+        """`engine` keeps the state from here on, also what this has from steps or a load before; state[p] shows this rank's
+        part of it. Collective where there is such state."""
+        before = {} if self.engine is not None else {param: state for param, state in self.state.items() if state}
         self.engine = engine
         self.state.clear()
         for group, hyper in zip(self.param_groups, self.hyper_params()):
             names = _C.state_names(self.kind, hyper)
             for param in filter(lambda p: p.requires_grad, group["params"]):
                 index = engine.view.index[id(param)]
+                for name in names:
+                    if name in before.get(param, {}):
+                        engine.core.write(index, name, before[param][name])
                 self.state[param] = {name: engine.core.local(index, name) for name in names}
-        self.note_steps(0)
+        if before:
+            engine.core.optimizer_steps = max(int(state.get("step", 0)) for state in before.values())
+        self.note_steps(engine.core.optimizer_steps)
 
     def note_steps(self, applied):
         """How many updates the engine has applied."""
@@ -136,7 +146,26 @@ def core_optimizer(optimizer, view):
     if isinstance(optimizer, KernelOptimizer):
         names = [[view.names[view.index[id(p)]] for p in group["params"]] for group in optimizer.param_groups]
         return optimizer.kind, list(zip(optimizer.hyper_params(), names))
-    return lambda pieces: PieceOptimizer(optimizer, view, pieces)
+    numels = [math.prod(getattr(handle_of(param), "sizes", param.shape)) for param in view.params]
+    return lambda pieces: PieceOptimizer(optimizer, view, pieces, numels)
+
+
+def _cut(state, numel, piece, begin):
+    """A parameter's state as it is for a piece that begins at that element."""
+    cut = {}
+    for name, value in state.items():
+        if not torch.is_tensor(value) or value.dim() == 0:
+            cut[name] = value
+        elif value.numel() == numel:
+            part = value.reshape(-1)[begin:begin + piece.numel()].to(piece.device, copy=True)
+            cut[name] = (part.to(piece.dtype) if part.is_floating_point() else part).view(piece.shape)
+        elif value.numel() == 1:
+            cut[name] = value
+        else:
+            raise ConfigError(f"the optimizer has a state '{name}' of {value.numel()} elements for a parameter of {numel}: it "
+                              "cannot be cut over the ranks", "optimizer",
+                              "give a new optimizer, or one that keeps one value for each element")
+    return cut
 
 
 def shared_values(optimizer):
@@ -157,24 +186,28 @@ _ARRAY = "[0]"  # marks a counter that the optimizer keeps as a tensor of one el
 class PieceOptimizer:
     """Any torch optimizer on pieces of the master copy, which take the place of the model's parameters."""
 
-    def __init__(self, optimizer, view, pieces):
-        self._optimizer = optimizer
+    def __init__(self, optimizer, view, pieces, numels):
+        self._optimizer, self._numels = optimizer, numels
         self._pieces = [tensor for _, tensor, _ in pieces]
         self.kind = f"torch.{type(optimizer).__name__.lower()}"
-        given = {index: tensor for index, tensor, _ in pieces}
+        given = {index: (tensor, begin) for index, tensor, begin in pieces}
         optimizer.capstan_pieces = {}
         for group in optimizer.param_groups:
             group["params"] = list(filter(lambda piece: piece is not None,
                                           (self._take(p, view.index[id(p)], given) for p in group["params"])))
 
     def _take(self, param, index, given):
-        piece = given.get(index)
+        """What the optimizer updates instead of this parameter; its state, if there is some, is cut alike."""
+        piece, begin = given.get(index, (None, 0))
+        if piece is param:
+            self._optimizer.capstan_pieces[index] = piece
+            return piece
+        state = self._optimizer.state.pop(param, None)
         if piece is None:
             return None  # frozen, or on other ranks only
-        if piece is not param:
-            piece.requires_grad_(True)
-            if param in self._optimizer.state:
-                self._optimizer.state[piece] = self._optimizer.state.pop(param)
+        piece.requires_grad_(True)
+        if state:
+            self._optimizer.state[piece] = _cut(state, self._numels[index], piece, begin)
         self._optimizer.capstan_pieces[index] = piece
         return piece
 

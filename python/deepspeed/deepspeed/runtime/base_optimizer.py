@@ -6,6 +6,7 @@ import torch
 
 from capstan.errors import NotAvailable
 from deepspeed.runtime import flat_states
+from deepspeed.runtime.keyed_states import KeyedStates, flat_part
 from deepspeed.utils.logging import logger
 
 
@@ -64,6 +65,7 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         self.overflow = False
         self.param_names = {p: n for n, p in engine.module.named_parameters()}
         self.custom_loss_scaler = False
+        optimizer.state = KeyedStates(dict, optimizer.state, engine, optimizer)
         if engine.zero_optimization_stage() in (1, 2):
             flat_states.show_flat(engine, optimizer)
 
@@ -171,9 +173,8 @@ class ZeROOptimizer(DeepSpeedOptimizer):
     def _parts(self, which):
         """This rank's part of a column, one flat tensor per group."""
         core, view, flat = self._engine.core, self._engine.view, []
-        for names in self._engine.group_names:
-            parts = [core.local(view.names.index(name), which) for name in names]
-            flat.append(torch.cat(parts) if parts else torch.empty(0))
+        for group, names in enumerate(self._engine.group_names):
+            flat.append(flat_part([core.local(view.names.index(name), which) for name in names], group))
         return flat
 
     @property

@@ -172,7 +172,7 @@ class EngineCheckpoints:
             if load_optimizer_states:
                 self._set_group_state(groups or self._groups_of(stored))
                 if isinstance(self.basic_optimizer, KernelOptimizer):
-                    self.basic_optimizer.note_steps(self.core.progress.steps - self.core.progress.skipped)
+                    self.basic_optimizer.note_steps(self.core.optimizer_steps)
             if load_lr_scheduler_states and self.lr_scheduler is not None:
                 state = checkpoint_state.unpack(schedule, lambda name: stored.read(checkpoint_state.TENSORS, name))
                 if state is not None:
