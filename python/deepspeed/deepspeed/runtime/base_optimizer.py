@@ -121,7 +121,9 @@ class ZeROOptimizer(DeepSpeedOptimizer):
     def loss_scale_config(self):
         return types.SimpleNamespace(dynamic_loss_scale=self.dynamic_loss_scale, cur_scale=self.loss_scale,
                                      cur_iter=self.cur_iter, last_overflow_iteration=self.loss_scaler.last_overflow_iter,
-                                     scale_factor=2.0, scale_window=self.loss_scaler.scale_window)
+                                     scale_factor=2.0, scale_window=self.loss_scaler.scale_window,
+                                     min_loss_scale=self.loss_scaler.min_scale,
+                                     use_grad_scaling=self._engine.fp16_enabled())
 
     def needs_scaler(self):
         """Whether a plain loss.backward() needs engine.scale(loss) first."""
