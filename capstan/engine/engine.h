@@ -164,7 +164,7 @@ class Engine {
   void change_no_sync(int by);
   // With fp16: whether a plain loss.backward() may come that is not scaled. By default none may.
   void expect_backward(bool allowed);
-  // The loss in fp32 as a plain backward of the result needs it: times loss_scale(), or what the
+  // The loss, in fp32 at least, as a plain backward of the result needs it: times loss_scale(), or what the
   // loss's own dtype holds of that; the gradients get the rest.
   at::Tensor scale(const at::Tensor& loss);
   void set_accumulation_steps(std::int64_t steps);  // from the next backward on

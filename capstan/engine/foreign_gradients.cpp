@@ -32,7 +32,7 @@ at::Tensor EngineState::scale(const at::Tensor& loss) {
   foreign_factor_ = factor.of_gradients;
   backward_scale_ = loss_scale.scale;
   change_no_sync(0);
-  return loss.to(at::kFloat) * factor.of_loss;
+  return loss.to(c10::promoteTypes(loss.scalar_type(), at::kFloat)) * factor.of_loss;
 }
 
 // A step needs gradients: those of a backward, or those that the program has put into its

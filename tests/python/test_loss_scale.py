@@ -48,3 +48,67 @@ def at_every_overflow():
 
 def test_several_overflows_in_a_row_give_the_sequences_that_users_know():
     ranks.run(1, at_every_overflow)
+
+
+def half_losses():
+    """A loss in fp16 whose product with the scale is no number of fp16."""
+    for stage in (0, 2, 3):
+        engine, _ = make(stage)  # from 2^16
+        loss = engine(torch.ones(1, 2).half()).sum().abs() + 3
+        assert loss.dtype == torch.float16
+        scaled = engine.scale(loss)
+        assert scaled.item() == loss.item() * 2**16
+        scaled.backward()
+        engine.step()  # the gradient of 2^16 is none of fp16 either: it is skipped, and the next scale fits
+        assert engine.skipped_steps == 1
+        engine.destroy()
+    engine, _ = make(1, initial_scale_power=10)
+    loss = engine(torch.ones(1, 2).half()).double().sum()
+    assert engine.scale(loss).dtype == torch.float64
+
+
+def test_a_scaled_loss_is_no_number_of_fp16():
+    ranks.run(1, half_losses)
+
+
+def blenderbot(stage, plain, offload):
+    import transformers
+    torch.manual_seed(0)
+    model = transformers.BlenderbotForConditionalGeneration(transformers.BlenderbotConfig(
+        vocab_size=64, d_model=32, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=64, decoder_ffn_dim=64,
+        encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=32, dropout=0.0,
+        attention_dropout=0.0, activation_dropout=0.0, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        decoder_start_token_id=1)).half()  # with its buffer, which the logits are summed with
+    zero = {"stage": stage, "stage3_param_persistence_threshold": 0}
+    if offload:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config={
+        "train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+        "fp16": {"enabled": True}, "zero_optimization": zero})
+    tokens = torch.arange(24).view(2, 12) % 7 + 5 + torch.distributed.get_rank()
+    losses = []
+    for _ in range(8):
+        loss = engine(input_ids=tokens, labels=tokens).loss
+        assert loss.dtype == torch.float16
+        engine.scale(loss).backward() if plain else engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+    return losses, engine.skipped_steps, engine.optimizer.cur_scale
+
+
+def train_blenderbot():
+    results = {}
+    for stage, offload in ((0, False), (2, True), (3, False)):
+        both = [blenderbot(stage, plain, offload) for plain in (False, True)]
+        assert both[0] == both[1], stage
+        losses, skipped, scale = both[0]
+        assert 1 <= skipped <= 3 and scale >= 2**14, (stage, both)  # only what 2^16 itself is too much for
+        assert losses[-1] < 0.8 * losses[0], losses
+        results[stage] = both[0]
+    assert results[2] == results[3]
+
+
+def test_blenderbot_trains_in_fp16_from_the_default_scale():
+    pytest.importorskip("transformers", reason="needs the package transformers")
+    import hugging_face  # noqa: F401  loads what the ranks need
+    ranks.run(2, train_blenderbot)
