@@ -8,6 +8,7 @@ import argparse
 import os
 
 from capstan import _C
+from capstan.durable_file import durable_file
 from deepspeed.checkpoint.constants import AUTOEP_LAYERS_KEY
 
 
@@ -29,7 +30,7 @@ def main(args):
     if not os.path.isdir(args.input_folder):
         raise FileNotFoundError(f"there is no checkpoint {args.input_folder}")
     _C.copy_checkpoint(os.path.abspath(args.input_folder), root, tag)
-    with open(os.path.join(root, "latest_universal"), "w") as latest:
+    with durable_file(os.path.join(root, "latest_universal")) as beside, open(beside, "w") as latest:
         latest.write(tag)
 
 

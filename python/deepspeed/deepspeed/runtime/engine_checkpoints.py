@@ -10,7 +10,8 @@ import torch.distributed as dist
 
 import capstan
 from capstan import _C
-from capstan.errors import ConfigError
+from capstan.durable_file import durable_file
+from capstan.errors import ConfigError, IoError
 from capstan.optimizers import KernelOptimizer
 from deepspeed.checkpoint import constants
 from deepspeed.runtime import checkpoint_state
@@ -87,16 +88,21 @@ class EngineCheckpoints:
         return self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
 
     def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
-        if self.zero_optimization_partition_weights():
-            if not self.zero_gather_16bit_weights_on_model_save():
-                logger.warning("save_16bit_model: set stage3_gather_16bit_weights_on_model_save to save at stage 3")
-                return False
-            state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
-        else:
-            state = self.module_state_dict(exclude_frozen_parameters=exclude_frozen_parameters)
+        """Rank 0 writes the weights, in the dtype that is trained, as one file. At stage 3 collective, whatever
+        stage3_gather_16bit_weights_on_model_save says; a file that cannot be written is then an error on all ranks."""
+        sharded = self.zero_optimization_partition_weights()
+        state = (self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters) if sharded
+                 else self.module_state_dict(exclude_frozen_parameters=exclude_frozen_parameters))
+        path, error = os.path.join(save_dir, save_filename), None
         if dist.get_rank() == 0:
-            os.makedirs(save_dir, exist_ok=True)
-            torch.save(state, os.path.join(save_dir, save_filename))
+            try:
+                os.makedirs(save_dir, exist_ok=True)
+                with durable_file(path) as beside:
+                    torch.save(state, beside)
+            except (OSError, RuntimeError) as caught:  # torch's writer throws the latter
+                error = caught
+        if sharded and self.core_group.any(torch.tensor(error is not None, device=self.device)) or error is not None:
+            raise IoError("the weights could not be written", path, "see the error of rank 0") from error
         return True
 
     save_fp16_model = save_16bit_model
@@ -127,7 +133,8 @@ class EngineCheckpoints:
     def _copy_recovery_script(self, save_path):
         """A script beside the checkpoints that makes whole fp32 weights of them."""
         script = os.path.join(save_path, "zero_to_fp32.py")
-        shutil.copyfile(zero_to_fp32.__file__, script)
+        with durable_file(script) as beside:
+            shutil.copyfile(zero_to_fp32.__file__, beside)
         self._change_recovery_script_permissions(script)
 
     def _change_recovery_script_permissions(self, dst):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import torch
 
 from capstan import _C
+from capstan.durable_file import durable_file
 from capstan.errors import ConfigError, Error
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -61,9 +62,21 @@ class _Weights(Mapping):
         dtype, shape = self._stored.spec(self._column[owner], owner)
         return math.prod(shape) * (torch.float.itemsize if dtype.is_floating_point else dtype.itemsize)
 
+    def several(self, names):
+        """These at once; tied names share one tensor, as in the model."""
+        read = {}
+        for owner in dict.fromkeys(self.aliases.get(name, name) for name in names):
+            read[owner] = self[owner]
+        return OrderedDict((name, read[self.aliases.get(name, name)]) for name in names)
+
     def __iter__(self):
-        yield from self._column
-        yield from self.aliases
+        """Tied names follow each other."""
+        tied = {}
+        for name, owner in self.aliases.items():
+            tied.setdefault(owner, []).append(name)
+        for owner in self._column:
+            yield owner
+            yield from tied.get(owner, ())
 
     def __len__(self):
         return len(self._column) + len(self.aliases)
@@ -75,9 +88,7 @@ def get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, tag=None, exclude_f
     weights = _Weights(checkpoint_dir, tag, exclude_frozen_parameters)
     if lazy_mode:
         return weights
-    state = OrderedDict((name, weights[name]) for name in weights if name not in weights.aliases)
-    state.update((name, state[owner]) for name, owner in weights.aliases.items())
-    return state
+    return weights.several(weights)
 
 
 def load_state_dict_from_zero_checkpoint(model, checkpoint_dir, tag=None):
@@ -95,10 +106,10 @@ def _bytes(size):
 
 
 def _shards(weights, limit):
-    """Names of each file, cut where the next tensor would make it larger than `limit`."""
+    """Names of each file, cut where the next tensor would make it larger than `limit`; tied names stay together."""
     files, used = [[]], 0
     for name in weights:
-        size = weights.nbytes(name)
+        size = 0 if name in weights.aliases else weights.nbytes(name)
         if files[-1] and used + size > limit:
             files.append([])
             used = 0
@@ -121,22 +132,28 @@ def _save(tensors, path, safe_serialization):
 
 def convert_zero_checkpoint_to_fp32_state_dict(checkpoint_dir, output_dir, max_shard_size="5GB",
                                                safe_serialization=False, tag=None, exclude_frozen_parameters=False):
-    """Writes the weights as pytorch_model.bin or model.safetensors, in several files where they are larger."""
+    """Writes the weights as pytorch_model.bin or model.safetensors, in several files where they are larger.
+
+    Returns the number of tensors, their bytes (tied ones once) and the files.
+    """
     limit = None if max_shard_size is None else _bytes(max_shard_size)
     weights = _Weights(checkpoint_dir, tag, exclude_frozen_parameters)
     os.makedirs(output_dir, exist_ok=True)
     stem, ending = ("model", ".safetensors") if safe_serialization else ("pytorch_model", ".bin")
     files = [list(weights)] if limit is None else _shards(weights, limit)
-    where, total = {}, 0
+    where, total, written = {}, 0, []
     for number, names in enumerate(files, 1):
         file = f"{stem}{ending}" if len(files) == 1 else f"{stem}-{number:05d}-of-{len(files):05d}{ending}"
-        tensors = OrderedDict((name, weights[name]) for name in names)
-        _save(tensors, os.path.join(output_dir, file), safe_serialization)
+        tensors = weights.several(names)
+        with durable_file(os.path.join(output_dir, file)) as path:
+            _save(tensors, path, safe_serialization)
+        written.append(os.path.join(output_dir, file))
         where.update((name, file) for name in names)
-        total += sum(value.nbytes for value in tensors.values())
+        total += sum(value.nbytes for name, value in tensors.items() if name not in weights.aliases)
     if len(files) > 1:
-        with open(os.path.join(output_dir, f"{stem}{ending}.index.json"), "w") as index:
+        with durable_file(os.path.join(output_dir, f"{stem}{ending}.index.json")) as path, open(path, "w") as index:
             json.dump({"metadata": {"total_size": total}, "weight_map": where}, index, indent=2)
+    return len(where), total, written
 
 
 def main():
@@ -149,8 +166,10 @@ def main():
     parser.add_argument("--exclude_frozen_parameters", action="store_true", help="leave frozen parameters out")
     parser.add_argument("-d", "--debug", action="store_true", help="list the weights")
     args = parser.parse_args()
-    convert_zero_checkpoint_to_fp32_state_dict(args.checkpoint_dir, args.output_dir, args.max_shard_size,
-                                               args.safe_serialization, args.tag, args.exclude_frozen_parameters)
+    count, size, files = convert_zero_checkpoint_to_fp32_state_dict(
+        args.checkpoint_dir, args.output_dir, args.max_shard_size, args.safe_serialization, args.tag,
+        args.exclude_frozen_parameters)
+    print(f"wrote {count} tensors in fp32, {size / 1e6:.1f} MB, to {', '.join(files)}")
     if args.debug:
         for name, value in _Weights(args.checkpoint_dir, args.tag, args.exclude_frozen_parameters).items():
             print(name, tuple(value.shape))
