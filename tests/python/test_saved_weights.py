@@ -31,6 +31,31 @@ class Model(nn.Module):
         return self.last(self.tied(self.first(x)))
 
 
+class Counting(nn.Linear):
+    """Has a state that is neither parameter nor buffer."""
+
+    def __init__(self):
+        super().__init__(6, 6)
+        self.calls, self.seen = 0, torch.zeros(2)
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen = self.seen + x.flatten()[:2].detach().float()
+        return super().forward(x)
+
+    def get_extra_state(self):
+        return {"calls": self.calls, "seen": self.seen}
+
+    def set_extra_state(self, state):
+        self.calls, self.seen = state["calls"], state["seen"]
+
+
+class Odd(nn.Identity):
+
+    def get_extra_state(self):
+        return object()
+
+
 TRAINED = {"tied.weight", "tied.bias", "last.weight", "last.bias"}
 ALL = TRAINED | {"first.weight", "first.bias", "scale"}
 
@@ -102,6 +127,34 @@ def test_the_script_beside_a_checkpoint_says_what_it_wrote(tmp_path):
     assert len(parts) > 1 and files[-1] == "pytorch_model.bin.index.json"
     tied = next(part for part in parts if "tied.weight" in part)
     assert tied["tied.weight"] is tied["last.weight"]  # in one file, whatever its size
+
+
+def extra_states(folder, stage):
+    """Trained, saved and loaded into another model: (calls, what was seen) of both, and what was said."""
+    said = []
+    deepspeed.utils.logger.addFilter(lambda record: said.append(record.getMessage()) or True)
+    found = []
+    for step in range(2):
+        model = nn.Sequential(Counting(), Odd())
+        config = {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": stage}}
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+        if step == 1:
+            engine.load_checkpoint(folder)
+        else:
+            for _ in range(3):
+                engine.backward(engine(torch.ones(2, 6)).sum())
+                engine.step()
+            engine.save_checkpoint(folder)
+        found.append((model[0].calls, model[0].seen.tolist()))
+        engine.destroy()
+    return found, [line for line in said if "extra state" in line]
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+def test_modules_keep_their_extra_state(tmp_path, stage):
+    for found, said in ranks.run(2, extra_states, str(tmp_path), stage):
+        assert found == [(3, [3.0, 3.0])] * 2
+        assert len(said) == 1 and said[0].startswith("not saved: the extra state of '1'")
 
 
 def overwrite(folder):

@@ -1,5 +1,6 @@
 """What DeepSpeedEngine saves and loads: state dicts, 16-bit weights, checkpoints."""
 
+import json
 import os
 import shutil
 import stat
@@ -17,6 +18,9 @@ from deepspeed.checkpoint import constants
 from deepspeed.runtime import checkpoint_state
 from deepspeed.utils import zero_to_fp32
 from deepspeed.utils.logging import logger
+
+
+_EXTRA = "extra_states"  # of modules, beside the counters
 
 
 class TagMismatch(ConfigError, AssertionError):
@@ -116,6 +120,7 @@ class EngineCheckpoints:
         packer = checkpoint_state.Packer()
         client = packer.text(client_state, "client_state")
         counters = {name: getattr(self, name) for name in checkpoint_state.COUNTERS}
+        counters[_EXTRA] = self._pack_extra_states(packer)
         schedule = packer.text(self._schedule_state(), "lr_scheduler")
         text = checkpoint_state.join(client, counters, self._group_state())
         try:
@@ -172,6 +177,7 @@ class EngineCheckpoints:
             for line in skipped:
                 logger.warning(line)
         client, counters, groups = checkpoint_state.split(text, stored)
+        self._set_extra_states(counters.pop(_EXTRA, {}))
         if not load_module_only:
             counters = counters or self._core_counters()
             for name, value in counters.items():
@@ -186,6 +192,26 @@ class EngineCheckpoints:
                     self.lr_scheduler.load_state_dict(state)
         self.loaded_checkpoint_tag = tag
         return folder, client
+
+    def _modules_with_extra_state(self):
+        return {name: module for name, module in self.module.named_modules()
+                if type(module).get_extra_state is not torch.nn.Module.get_extra_state}
+
+    def _pack_extra_states(self, packer):
+        """What modules keep beside parameters and buffers (get_extra_state), as far as a checkpoint can hold it."""
+        packed = {}
+        for name, module in self._modules_with_extra_state().items():
+            try:
+                packed[name] = json.loads(packer.text(module.get_extra_state(), f"the extra state of '{name}'"))
+            except ConfigError as error:
+                logger.warning(f"not saved: {error.where}: {error.what}")
+        return packed
+
+    def _set_extra_states(self, states):
+        modules = self._modules_with_extra_state()
+        for name, state in states.items():
+            if name in modules:
+                modules[name].set_extra_state(state)
 
     def _stored_weights(self, stored):
         """The module's state dict as it was saved, whole."""
