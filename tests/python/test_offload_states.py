@@ -58,6 +58,44 @@ def test_training_goes_on_in_the_same_bits(own_optimizer):
     ranks.run(2, compared, own_optimizer)
 
 
+def looked_at(stage):
+    """Gradients and masters that are away are read where they are."""
+    import deepspeed
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Linear(64, 4))
+    engine, optimizer, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(),
+        config={"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": True}, "optimizer": {"type": "AdamW"},
+                "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}})
+    engine.backward(engine(torch.ones(4, 16, dtype=torch.bfloat16)).float().square().mean())
+
+    def look():
+        gradients = [part for parts in optimizer.averaged_gradients.values() for part in parts]
+        return [part.clone() for part in (*gradients, *optimizer.fp32_partitioned_groups_flat)]
+
+    before = look()
+    assert sum(part.abs().sum() for part in before[:4]) > 0
+    for kinds in (["lp_grads"], ["hp_params", "lp_grads"], None):
+        engine.offload_states(include=kinds)
+        away = engine.core.offloaded_states
+        assert "lp_grads" in away
+        assert all(torch.equal(part, old) for part, old in zip(look(), before, strict=True))
+        assert engine.core.offloaded_states == away
+    engine.reload_states()
+    assert all(torch.equal(part, old) for part, old in zip(look(), before, strict=True))
+    engine.step()
+    assert engine.was_step_applied()
+
+
+def looked_at_everywhere():
+    for stage in (1, 2, 3):
+        looked_at(stage)
+
+
+def test_a_look_at_gradients_that_are_away_leaves_them_there():
+    ranks.run(2, looked_at_everywhere)
+
+
 def mistakes():
     import capstan
     import deepspeed

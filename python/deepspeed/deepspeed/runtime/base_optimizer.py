@@ -172,12 +172,21 @@ class ZeROOptimizer(DeepSpeedOptimizer):
             logger.warning("optimizer.load_state_dict() takes hyper-parameters and the loss scale; for the states call "
                            "engine.load_checkpoint(), which fits them to the ranks there are")
 
+    def _look(self, kind, read):
+        """read(index) of every parameter, by group. What offload_states() moved away stays away: copies on the host."""
+        core, view = self._engine.core, self._engine.view
+        away = core.offloaded_states
+        found = [[read(view.names.index(name)) for name in names] for names in self._engine.group_names]
+        if kind in away:
+            found = [[part.cpu() for part in parts] for parts in found]
+        if away:
+            core.offload_states(away)
+        return found
+
     def _parts(self, which):
         """This rank's part of a column, one flat tensor per group."""
-        core, view, flat = self._engine.core, self._engine.view, []
-        for group, names in enumerate(self._engine.group_names):
-            flat.append(flat_part([core.local(view.names.index(name), which) for name in names], group))
-        return flat
+        found = self._look("hp_params", lambda index: self._engine.core.local(index, which))
+        return [flat_part(parts, group) for group, parts in enumerate(found)]
 
     @property
     def fp32_groups_flat(self):
@@ -188,9 +197,7 @@ class ZeROOptimizer(DeepSpeedOptimizer):
     @property
     def averaged_gradients(self):
         """Between backward and step: this rank's part of each gradient, by group."""
-        core, view = self._engine.core, self._engine.view
-        return {g: [core.local_gradient(view.names.index(name)) for name in names]
-                for g, names in enumerate(self._engine.group_names)}
+        return dict(enumerate(self._look("lp_grads", self._engine.core.local_gradient)))
 
     def _get_norm_groups(self):
         """The norm of each group's gradient, between backward and step. Collective."""
