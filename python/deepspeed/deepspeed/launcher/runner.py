@@ -7,7 +7,11 @@ import os
 import sys
 
 from capstan import program
+from capstan.errors import ConfigError, NotAvailable
 from deepspeed.launcher.constants import PDSH_LAUNCHER
+from deepspeed.launcher.hosts import (_parse_hostfile, fetch_hostfile, parse_inclusion_exclusion,  # noqa: F401
+                                      parse_node_config, parse_node_config_list, parse_num_nodes,
+                                      parse_resource_filter)
 
 DLTS_HOSTFILE = "/job/hostfile"
 DEEPSPEED_ENVIRONMENT_NAME = os.environ.get("DS_ENV_FILE", ".deepspeed_env")
@@ -65,29 +69,14 @@ def decode_world_info(text):
     return json.loads(base64.urlsafe_b64decode(text))
 
 
-def fetch_hostfile(path):
-    """{host: slots}, or None where there is no such file."""
-    from collections import OrderedDict
-    if not os.path.isfile(path):
-        return None
-    found = OrderedDict()
-    with open(path) as file:
-        for line in filter(None, (raw.split("#")[0].strip() for raw in file)):
-            host, _, slots = line.partition(" ")
-            if not slots.strip().startswith("slots=") or host in found:
-                raise ValueError(f"Hostfile contains a bad entry: {line}")
-            found[host] = int(slots.strip()[len("slots="):])
-    if not found:
-        raise ValueError(f"{path} names no host: write lines like 'worker-1 slots=8'")
-    return found
-
-
 def launch_words(args):
     """The same as words for `capstan launch`."""
     for name, asked in (("--autotuning", args.autotuning), ("--elastic_training", args.elastic_training)):
         if asked:
-            from capstan.errors import NotAvailable
             raise NotAvailable(f"deepspeed {name}")
+    if (args.include or args.exclude) and (args.num_nodes >= 0 or args.num_gpus >= 0):
+        raise ConfigError("--include and --exclude choose hosts and slots, and so do --num_nodes and --num_gpus",
+                          "the command line", "give a filter, or numbers")
     words = ["launch", "--no_prefix"]
     for flag in ("module", "no_python", "no_local_rank", "no_ssh", "save_pid", "bind_cores_to_rank", "quiet"):
         if getattr(args, flag):

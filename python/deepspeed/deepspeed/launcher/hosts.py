@@ -1,0 +1,100 @@
+"""Hostfiles and the filters over their hosts and slots, for scripts that call the launcher's functions.
+
+The command itself hands hostfile and filters to `capstan launch`, whose rules are these (docs/launching.md).
+"""
+
+import os
+import re
+from collections import OrderedDict
+
+from capstan.errors import ConfigError
+
+_HOST_LINE = re.compile(r"(\S+)\s+slots=(\d+)(?:[\s#].*)?")
+_FORM = "write HOST[:SLOT[,SLOT ...]], several of them with @ between"
+
+
+def fetch_hostfile(path):
+    """{host: slots}, or None where there is no such file."""
+    if not os.path.isfile(path):
+        return None
+    with open(path) as file:
+        return _parse_hostfile(file.readlines(), path)
+
+
+def _parse_hostfile(lines, where="hostfile"):
+    """{host: slots}, in their order; blank lines and comments are skipped."""
+    found, problems = OrderedDict(), []
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith("#"):
+            continue
+        match = _HOST_LINE.fullmatch(line)
+        if match is None or int(match[2]) < 1:
+            problems.append(f"line {number}: \"{line}\" is not \"host slots=N\"")
+        elif match[1] in found:
+            problems.append(f"line {number}: host \"{match[1]}\" is there twice")
+        else:
+            found[match[1]] = int(match[2])
+    if not found and not problems:
+        problems.append("it names no host")
+    if problems:
+        raise ConfigError("cannot use the hostfile: " + "; ".join(problems), str(where),
+                          "write one line per host, such as: node1 slots=8")
+    return found
+
+
+def parse_node_config(text):
+    """(host, slots) of HOST[:SLOT[,SLOT ...]]; no slots mean the whole host."""
+    host, colon, slots = text.strip().partition(":")
+    try:
+        return host, [int(slot) for slot in slots.split(",")] if colon else []
+    except ValueError:
+        raise ConfigError(f"\"{text}\" names no host and slots", "--include or --exclude", _FORM) from None
+
+
+def parse_node_config_list(text):
+    """{host: slots in order, each once} of NODE[@NODE ...]."""
+    chosen = {}
+    for host, slots in map(parse_node_config, text.split("@")):
+        chosen[host] = sorted({*chosen.get(host, ()), *slots})
+    return chosen
+
+
+def parse_resource_filter(host_info, include_str="", exclude_str=""):
+    """What a filter leaves of {host: [slots]}, in the same order; hosts without slots are left out."""
+    if include_str and exclude_str:
+        raise ConfigError("--include and --exclude are both given", "--include, --exclude", "give one of the two")
+    if not include_str and not exclude_str:
+        return host_info
+    chosen = parse_node_config_list(include_str or exclude_str)
+    for host, slots in chosen.items():
+        if host not in host_info:
+            raise ConfigError(f"there is no host \"{host}\"", "--include or --exclude",
+                              f"use one of: {', '.join(host_info)}")
+        missing = [slot for slot in slots if slot not in host_info[host]]
+        if missing:
+            raise ConfigError(f"host \"{host}\" has no slot {missing[0]}", "--include or --exclude",
+                              f"its slots are {', '.join(map(str, host_info[host]))}")
+    left = OrderedDict()
+    for host, slots in host_info.items():
+        named = (chosen[host] or slots) if host in chosen else []
+        kept = [slot for slot in slots if (slot in named) == bool(include_str)]
+        if kept:
+            left[host] = kept
+    return left
+
+
+def parse_inclusion_exclusion(resource_pool, inclusion, exclusion):
+    """{host: [slots]} of a hostfile's {host: slots} after a filter."""
+    return parse_resource_filter(OrderedDict((host, list(range(slots))) for host, slots in resource_pool.items()),
+                                 include_str=inclusion, exclude_str=exclusion)
+
+
+def parse_num_nodes(text, elastic_training):
+    """(least, most) of "N" or "LEAST:MOST"; most is -1 where it is not given."""
+    parts = str(text).split(":")
+    if len(parts) == 1:
+        return int(parts[0]), -1
+    if len(parts) == 2 and elastic_training:
+        return int(parts[0]), int(parts[1])
+    raise ConfigError(f"\"{text}\" is no number of hosts", "--num_nodes",
+                      "give one number; a range LEAST:MOST is for elastic training")
