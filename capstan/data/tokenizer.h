@@ -43,4 +43,7 @@ class ByteTokenizer final : public Tokenizer {
 // The post-processor is not looked at: it frames single sentences, and training text is a stream.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& tokenizer_json);
 
+// The same for the text of such a file; `where` names it in messages.
+std::unique_ptr<Tokenizer> read_tokenizer(std::string_view json, const std::string& where);
+
 }  // namespace capstan::data

@@ -1,7 +1,9 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <map>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -19,18 +21,12 @@ using Json = nlohmann::json;
 constexpr std::uint64_t kGapsPerToken = 16;
 constexpr std::uint64_t kFreeGaps = 65'536;
 
-// One tokenizer.json being read; knows the path for its messages.
+// One tokenizer.json being read; knows its name for messages.
 class TokenizerFile {
  public:
-  explicit TokenizerFile(const std::filesystem::path& path) : path_(path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-      throw IoError({.what = std::string("cannot open the tokenizer: ") + std::strerror(errno),
-                     .where = path.string(),
-                     .fix = "give the path of a tokenizer.json"});
-    }
+  TokenizerFile(std::string_view json, std::string where) : where_(std::move(where)) {
     try {
-      json_ = Json::parse(file);
+      json_ = Json::parse(json);
     } catch (const Json::exception& error) {
       refuse(std::string("not JSON: ") + error.what(), "");
     }
@@ -52,7 +48,7 @@ class TokenizerFile {
  private:
   [[noreturn]] void refuse(const std::string& what, const std::string& field) const {
     throw ConfigError({.what = what,
-                       .where = path_.string() + (field.empty() ? "" : ": " + field),
+                       .where = where_ + (field.empty() ? "" : ": " + field),
                        .fix =
                            "use a byte-level BPE tokenizer such as GPT-2's, or tokenize the text "
                            "beforehand into a .bin file"});
@@ -167,7 +163,7 @@ class TokenizerFile {
     model_.split = pre.value("use_regex", true);
   }
 
-  std::filesystem::path path_;
+  std::string where_;
   Json json_;
   std::map<std::string, Token> tokens_;  // by the text in the file
   BpeModel model_;
@@ -175,8 +171,19 @@ class TokenizerFile {
 
 }  // namespace
 
+std::unique_ptr<Tokenizer> read_tokenizer(std::string_view json, const std::string& where) {
+  return std::make_unique<BpeTokenizer>(TokenizerFile(json, where).model());
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& tokenizer_json) {
-  return std::make_unique<BpeTokenizer>(TokenizerFile(tokenizer_json).model());
+  std::ifstream file(tokenizer_json, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) {
+    throw IoError({.what = std::string("cannot open the tokenizer: ") + std::strerror(errno),
+                   .where = tokenizer_json.string(),
+                   .fix = "give the path of a tokenizer.json"});
+  }
+  return read_tokenizer(text, tokenizer_json.string());
 }
 
 }  // namespace capstan::data

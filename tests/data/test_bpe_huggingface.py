@@ -115,3 +115,24 @@ def test_merges_written_as_strings(tmp_path):
     content["model"]["merges"] = [merge if isinstance(merge, str) else " ".join(merge) for merge in content["model"]["merges"]]
     path.write_text(json.dumps(content))
     compare(tokenizer, path, texts(200, seed=3), tmp_path)
+
+
+def test_a_vocabulary_is_learnt_as_hugging_face_learns_it(tmp_path):
+    """The same text gives the same merges in the same order, and their reader takes our file."""
+    folder, path = tmp_path / "text", tmp_path / "tokenizer.json"
+    folder.mkdir()
+    samples = repository_text() + texts(300, seed=7) + ["aaaa aaaaaaa abababab " * 50]
+    for number, sample in enumerate(samples):
+        (folder / f"{number:04}.txt").write_bytes(sample.replace("\0", "").encode())
+    subprocess.run([BIN / "bpe_learn", "1500", folder, path], check=True, timeout=300)
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
+    theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=1500, special_tokens=["<|endoftext|>"], show_progress=False, min_frequency=2,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    theirs.train_from_iterator([file.read_bytes().decode() for file in sorted(folder.iterdir())], trainer)
+    learnt, expected = json.loads(path.read_text())["model"], json.loads(theirs.to_str())["model"]
+    assert learnt["merges"] == expected["merges"] and learnt["vocab"] == expected["vocab"]
+    ours = tokenizers.Tokenizer.from_file(str(path))
+    compare(ours, path, samples[:20], tmp_path)
+    assert ours.decode(ours.encode(samples[0]).ids) == samples[0]
