@@ -88,6 +88,17 @@ def test_a_machine_without_mpirun_is_told_what_to_install():
     assert "apt-get install" in rows["backends", "mpi"]["fix"]
 
 
+@pytest.mark.skipif(not HAS_ENGINE or shutil.which("mpirun") is None, reason="this build or machine has no MPI")
+def test_mpi_is_checked_as_the_launcher_starts_it(report, tmp_path):
+    """Containers have no ssh, which mpirun alone asks for even where all ranks are here; a job's own variables do not count."""
+    for folder in ("/usr/bin", "/bin", "/usr/local/bin"):
+        for program in Path(folder).iterdir():
+            if program.name not in ("ssh", "rsh") and not (tmp_path / program.name).exists():
+                (tmp_path / program.name).symlink_to(program)
+    bare = run("report", "--json", env={"PATH": str(tmp_path), "RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "1"})
+    assert rows_of(bare)["backends", "mpi"] == rows_of(report)["backends", "mpi"]
+
+
 def test_text_says_the_same_as_json(report):
     text = run("report")
     assert text.returncode == report.returncode

@@ -33,11 +33,6 @@ launch::Environment probe_environment() {
     return name.starts_with("OMPI_") || name.starts_with("PMIX_") || name.starts_with("PMI_") ||
            name.starts_with("PRTE_") || name.starts_with("SLURM_");
   });
-  // Open MPI refuses root, and more ranks than cores, unless told.
-  env["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
-  env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
-  env["OMPI_MCA_rmaps_base_oversubscribe"] = "1";
-  env["OMPI_MCA_hwloc_base_binding_policy"] = "none";
   env["OMP_NUM_THREADS"] = "1";
   return env;
 }
@@ -77,11 +72,10 @@ Row loopback_row(const std::string& engine, const launch::Environment& env) {
 }
 
 Row mpi_row(const std::string& engine, const std::string& mpirun, const launch::Environment& env) {
-  const std::string install = "apt-get install libopenmpi-dev openmpi-bin, then make build";
   Row row{.section = "backends", .name = "mpi", .state = RowState::missing};
   if (build_facts().mpi_standard.empty()) {
     row.value = "not in this build";
-    row.fix = install;
+    row.fix = "apt-get install libopenmpi-dev openmpi-bin, then make build";
     return row;
   }
   if (mpirun.empty()) {
@@ -89,9 +83,23 @@ Row mpi_row(const std::string& engine, const std::string& mpirun, const launch::
     row.fix = "apt-get install openmpi-bin";
     return row;
   }
-  const ChildResult result = run_child({mpirun, "-n", "2", engine, "probe", "mpi"}, env, kLimit);
+  // As `capstan launch` and `capstan train` start ranks, with whatever that takes on this machine.
+  const std::vector<std::string> command = {launch::this_machine().self,
+                                            "launch",
+                                            "-n",
+                                            "2",
+                                            "--launcher",
+                                            "mpi",
+                                            "--no_prefix",
+                                            "--no_python",
+                                            engine,
+                                            "probe",
+                                            "mpi"};
+  const ChildResult result = run_child(command, env, kLimit);
   row.state = RowState::ok;
-  if (!result.succeeded()) return failed_child(row, result, install);
+  if (!result.succeeded()) {
+    return failed_child(row, result, "see all it says: " + launch::shell_join(command));
+  }
   row.value = std::string(trim(result.out));
   return row;
 }
