@@ -5,7 +5,9 @@ set_property(GLOBAL PROPERTY CAPSTAN_REDUCED_LINES "")
 add_custom_target(reduced_tests)  # what reduced.txt lists
 set_property(GLOBAL PROPERTY CAPSTAN_BENCHMARK_LINES "")
 
+# Every target of ours: its warnings, and what capstan_share_headers() finds it by.
 function(capstan_flags target)
+  set_property(GLOBAL APPEND PROPERTY CAPSTAN_TARGETS ${target})
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers>)
   if(CAPSTAN_WERROR)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
@@ -38,12 +40,13 @@ function(capstan_folder name)
   install(TARGETS ${target} EXPORT capstanTargets)
 endfunction()
 
-# capstan_test(NAME SOURCES a_test.cpp … [LINK target …] [HELPERS executable-target …] [REDUCED filter])
+# capstan_test(NAME SOURCES a_test.cpp … [LINK target …] [HELPERS executable-target …] [ALONE filter] [REDUCED filter])
 # The GoogleTest program NAME_test. HELPERS are programs it starts; their folder is in its
-# environment as CAPSTAN_BIN (set by tools/run_tests.py). REDUCED names those of its tests that every
+# environment as CAPSTAN_BIN (set by tools/run_tests.py). ALONE names those of its tests that measure
+# time and so run with nothing beside them. REDUCED names those of its tests that every
 # test run repeats under the sanitizers, libtorch included; the rest of them is for campaigns.
 function(capstan_test name)
-  cmake_parse_arguments(T "" "REDUCED" "SOURCES;LINK;HELPERS" ${ARGN})
+  cmake_parse_arguments(T "" "ALONE;REDUCED" "SOURCES;LINK;HELPERS" ${ARGN})
   set(target ${name}_test)
   add_executable(${target} ${T_SOURCES})
   capstan_flags(${target})
@@ -54,7 +57,11 @@ function(capstan_test name)
     add_dependencies(${target} ${T_HELPERS})
   endif()
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
-  set_property(GLOBAL APPEND PROPERTY CAPSTAN_TEST_LINES "${folder} ${target}\n")
+  if(T_ALONE)
+    set_property(GLOBAL APPEND PROPERTY CAPSTAN_TEST_LINES "${folder} ${target} -${T_ALONE}\n${folder} ${target} ${T_ALONE} alone\n")
+  else()
+    set_property(GLOBAL APPEND PROPERTY CAPSTAN_TEST_LINES "${folder} ${target}\n")
+  endif()
   if(T_REDUCED)
     set_property(GLOBAL APPEND PROPERTY CAPSTAN_REDUCED_LINES "${folder} ${target} ${T_REDUCED}\n")
     add_dependencies(reduced_tests ${target})
@@ -77,7 +84,7 @@ endfunction()
 # All programs lie in one folder, so that `capstan` finds `capstan-engine` beside it.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
-# tests.txt: one line `folder program` per GoogleTest program, for tools/run_tests.py;
+# tests.txt: one line `folder program [filter] [alone]` per GoogleTest program, for tools/run_tests.py;
 # reduced.txt: `folder program filter`, its part under the sanitizers;
 # benchmarks.txt: one line `program ranks` per benchmark.
 function(capstan_write_manifest)

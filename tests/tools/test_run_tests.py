@@ -24,16 +24,16 @@ def program(*cases, then="exit 0"):
 
 @pytest.fixture
 def run(tmp_path):
-    def run_programs(programs, timeout=20):
+    def run_programs(programs, timeout=20, jobs=2, marks=None):
         (tmp_path / "bin").mkdir()
         for name, text in programs.items():
             path = tmp_path / "bin" / name
             path.write_text(text)
             path.chmod(0o755)
-        (tmp_path / "tests.txt").write_text("".join(f"stand_in {name}\n" for name in programs))
+        (tmp_path / "tests.txt").write_text("".join(f"stand_in {name} {(marks or {}).get(name, '')}\n" for name in programs))
         done = subprocess.run(
             [sys.executable, str(SOURCE / "tools/run_tests.py"), "--python", sys.executable, "--build",
-             str(tmp_path), "--folder", "stand_in", "--timeout", str(timeout)],
+             str(tmp_path), "--folder", "stand_in", "--timeout", str(timeout), "--jobs", str(jobs)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return done.returncode, done.stdout
     return run_programs
@@ -95,6 +95,24 @@ def test_a_program_without_tests_is_a_failure(run):
 def test_a_skip_without_a_reason_is_a_failure(run):
     code, output = run({"a_test": program(GOOD, SILENT)})
     assert code != 0 and "skipped without a reason" in output
+
+
+def test_as_many_run_side_by_side_as_asked(run, tmp_path):
+    def meet(mine, other):
+        return f"touch {tmp_path}/{mine}; for i in $(seq 200); do [ -e {tmp_path}/{other} ] && exit 0; sleep 0.1; done; exit 1"
+    code, output = run({"a_test": program(GOOD, then=meet("a", "b")), "b_test": program(GOOD, then=meet("b", "a"))}, timeout=60)
+    assert code == 0, output
+
+
+def test_one_that_is_marked_has_nothing_beside_it(run, tmp_path):
+    (tmp_path / "meeting").mkdir()
+    stay = f"mkdir {tmp_path}/meeting/$(basename $0); sleep 1; rmdir {tmp_path}/meeting/$(basename $0)"
+    look = f"sleep 0.5; ls {tmp_path}/meeting; [ $(ls {tmp_path}/meeting | wc -l) = 0 ]"
+    names = ["a_test", "b_test", "c_test", "d_test"]
+    code, output = run({name: program(GOOD, then=look if name == "b_test" else stay) for name in names}, timeout=60, jobs=3,
+                       marks={"b_test": "alone"})
+    assert code == 0, output
+    assert [line.split()[1].split("/")[1] for line in output.splitlines() if line.startswith("ok")][-1] == "b_test"
 
 
 def test_nothing_to_run_is_a_failure(run):
