@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/Context.h>
@@ -228,6 +229,57 @@ bool memory_is_as_forecast(comm::Group& group, c10::Device device) {
   return true;
 }
 
+// In every phase of a step the allocator's peak is the ledger's, but for the gradient that autograd
+// hands over, the activations of one small sample, and what libraries keep (the same in all
+// phases).
+bool peaks_are_as_forecast(comm::Group& group, c10::Device device) {
+  constexpr std::int64_t kSample = 1 << 20;
+  constexpr int kWide = 1536;
+  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());
+  const auto stats = [&] { return allocator->getDeviceStats(device.index()).requested_bytes[all]; };
+  bool good = true;
+  for (const int stage : {0, 1, 2, 3}) {
+    test::SmallModel model(kWide, 6, kClasses);
+    test::fill(*model, 11);
+    model->to(device);
+    Engine engine(model, options_of({.dtype = DType::bf16}, stage), {.group = &group});
+    store::Ledger& ledger = engine.ledger();
+    const std::int64_t gradient = (2 * kWide + 1) * kWide * size_bytes(DType::bf16);
+    at::Tensor loss;
+    const auto forward = [&] {
+      test::Batch batch = test::make_batch(1, kWide, kClasses, 1);
+      batch.inputs = batch.inputs.to(device);
+      batch.targets = batch.targets.to(device);
+      loss = test::loss_of(model, batch, at::kBFloat16);
+    };
+    const auto backward = [&] { engine.backward(std::exchange(loss, {})); };
+    const auto step = [&] { engine.step(); };
+    for (int i = 0; i < 2; ++i) {
+      forward();
+      backward();
+      step();
+    }
+    const std::int64_t beside = stats().current - ledger.now().total();
+    const auto look = [&](const char* phase, const auto& run_phase) {
+      ledger.reset_peak();
+      allocator->resetPeakStats(device.index());
+      run_phase();
+      const std::int64_t over = stats().peak - beside - ledger.peak_total();
+      const bool as_said = over >= 0 && over <= gradient + kSample;
+      if (!as_said || group.rank() == 0) {
+        fmt::print(as_said ? stdout : stderr, "peak: stage {} {}: {} and {} beside it\n", stage,
+                   phase, ledger.peak_total(), over);
+      }
+      good = good && as_said;
+    };
+    look("forward", forward);
+    look("backward", backward);
+    look("step", step);
+  }
+  return good;
+}
+
 int run(int argc, char** argv) {
   const std::string wanted = argc > 1 ? argv[1] : "";
   const RankEnv env = read_rank_env(process_env());
@@ -236,7 +288,8 @@ int run(int argc, char** argv) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   const auto kind = env.world_size == 1 ? comm::BackendKind::nccl : comm::BackendKind::mpi;
   const auto world = comm::make_world(env, {.backend = kind}, comm::start_nccl);
-  bool good = memory_is_as_forecast(world->group(), device);
+  bool good = memory_is_as_forecast(world->group(), device) &&
+              peaks_are_as_forecast(world->group(), device);
   for (const Cell& cell : cells()) {
     if (text_of(cell).find(wanted) == std::string::npos) continue;
     good = good && stages_agree(cell, world->group(), device);
