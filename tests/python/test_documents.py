@@ -9,8 +9,8 @@ import ranks
 
 SOURCE = Path(os.environ.get("CAPSTAN_SOURCE", Path(__file__).parents[2]))
 BLOCKS = [pytest.param(text, id=f"{name}:{number}")
-          for name in ("python.md", "migrating.md")
-          for number, text in enumerate(re.findall(r"^```python\n(.*?)^```", (SOURCE / "docs" / name).read_text(),
+          for name in ("README.md", "docs/python.md", "docs/migrating.md")
+          for number, text in enumerate(re.findall(r"^```python\n(.*?)^```", (SOURCE / name).read_text(),
                                                    re.MULTILINE | re.DOTALL))]
 
 
