@@ -91,6 +91,7 @@ std::shared_ptr<config::Resolved> resolve(const json::Document& document, py::kw
   take("door", context.door);
   take("trains", context.trains);
   take("reads_only", context.reads_only);
+  take("lenient", context.lenient);
   take("overrides", overrides);
   take("other_types", other_types);
   if (!facts.empty())
@@ -158,7 +159,7 @@ void bind_config(py::module_& module) {
              "A dict, a file's name, JSON text, or that text in base64, as a ConfigDocument.");
   module.def("resolve_config", &resolve, py::arg("document"),
              "Checks a configuration against what the caller knows: world_size, hidden_size, door, "
-             "trains, reads_only, overrides, other_types. Raises ConfigError with all problems.");
+             "trains, reads_only, lenient, overrides, other_types. Raises ConfigError with all problems.");
   module.def("complete_batch", &complete_batch, py::arg("train"), py::arg("micro"),
              py::arg("accumulation"), py::arg("ranks"),
              "The three batch sizes from those that are not None. Raises ConfigError.");

@@ -26,7 +26,7 @@ class ConfigDocument:
 
 def read_config(given: Any) -> ConfigDocument: ...
 def resolve_config(document: ConfigDocument, *, world_size: int | None = ..., hidden_size: int | None = ...,
-                   door: Door | None = ..., trains: bool = ..., reads_only: bool = ...,
+                   door: Door | None = ..., trains: bool = ..., reads_only: bool = ..., lenient: bool = ...,
                    overrides: dict[str, tuple[Any, str]] = ...,
                    other_types: dict[str, tuple[str, dict[str, tuple[list[str], list[str]]]]] = ...) -> Config: ...
 def complete_batch(train: int | None, micro: int | None, accumulation: int | None,

@@ -9,6 +9,7 @@ import torch
 from capstan import _C
 from capstan.errors import ConfigError
 from deepspeed.runtime import constants
+from deepspeed.utils.logging import logger
 
 ADAGRAD_OPTIMIZER, ADAM_OPTIMIZER, ADAMW_OPTIMIZER = "adagrad", "adam", "adamw"
 LAMB_OPTIMIZER, LION_OPTIMIZER, MUON_OPTIMIZER = "lamb", "lion", "muon"
@@ -122,7 +123,8 @@ def view_of(config):
 
 
 class DeepSpeedConfig:
-    """`trains`: an engine is about to be made of it, so that what is not available is an error at once."""
+    """`trains`: an engine is about to be made of it, so that unknown keys and what is not available are errors at once;
+    else warnings, for initialize() will refuse them."""
 
     def __init__(self, config, mpu=None, mesh_device=None, *, trains=False):
         with _as_deepspeed_errors():
@@ -130,7 +132,9 @@ class DeepSpeedConfig:
         self._param_dict = self._document.root
         self.mpu = mpu
         self.world_size = self._data_parallel_size(mpu, mesh_device)
-        self.view = self.resolve(reads_only=not trains)
+        self.view = self.resolve(reads_only=not trains, lenient=not trains)
+        for what, where, _ in () if trains else self.view.warnings:
+            logger.warning("%s (%s)", what, where)
         self._take()
 
     def resolve(self, **facts):
@@ -208,10 +212,8 @@ class DeepSpeedConfig:
 
     def print_user_config(self):
         import json
-        from deepspeed.utils.logging import logger
         logger.info("  json = %s", json.dumps(self._param_dict, indent=4, default=repr))
 
     def print(self, name):
-        from deepspeed.utils.logging import logger
         logger.info("%s:", name)
         self.print_user_config()
