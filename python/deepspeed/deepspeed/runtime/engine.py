@@ -15,6 +15,7 @@ from deepspeed.runtime import optimizer_choice
 from deepspeed.runtime.activation_checkpointing import checkpointing
 from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
 from deepspeed.runtime.engine_settings import EngineSettings
+from deepspeed.runtime.hand_back import hand_back
 from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
 from deepspeed.utils.z3_leaf_module import as_list
 from deepspeed.utils.timer import ThroughputTimer, is_due
@@ -378,6 +379,8 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         super().reload_states()
 
     def destroy(self):
+        if self.core is not None:
+            hand_back(self)
         self.close()
         self.optimizer = self.basic_optimizer = self.lr_scheduler = None
 
