@@ -9,7 +9,7 @@ import time
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DummyOptim, DummyScheduler, InitProcessGroupKwargs
+from accelerate.utils import DummyOptim, DummyScheduler
 from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel, get_linear_schedule_with_warmup
 
@@ -47,7 +47,6 @@ def main():
     on_cpu = not torch.cuda.is_available()
     plain = os.environ.get("ACCELERATE_USE_DEEPSPEED") != "true"  # what `accelerate launch` sets
     accelerator = Accelerator(cpu=on_cpu and plain,
-                              kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")] if on_cpu else [],
                               log_with=args.report_to if args.with_tracking else None, project_dir=args.output_dir)
     torch.manual_seed(0)
     if args.model_name_or_path:

@@ -9,7 +9,7 @@ import time
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DummyOptim, DummyScheduler, InitProcessGroupKwargs, set_seed
+from accelerate.utils import DummyOptim, DummyScheduler, set_seed
 from torch.utils.data import DataLoader
 from transformers import BlenderbotConfig, BlenderbotForConditionalGeneration, get_linear_schedule_with_warmup
 
@@ -130,7 +130,6 @@ def main():
     on_cpu = not torch.cuda.is_available()
     plain = os.environ.get("ACCELERATE_USE_DEEPSPEED") != "true"  # what `accelerate launch` sets
     accelerator = Accelerator(cpu=on_cpu and plain,
-                              kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")] if on_cpu else [],
                               gradient_accumulation_steps=args.gradient_accumulation_steps,
                               log_with=args.report_to if args.with_tracking else None, project_dir=args.output_dir)
     set_seed(args.seed)

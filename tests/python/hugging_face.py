@@ -1,7 +1,5 @@
 """A tiny model of Hugging Face's, data for it, and the Trainer's arguments on CPU ranks."""
 
-import os
-
 import accelerate
 import torch
 import transformers
@@ -37,11 +35,9 @@ def data(count):
     return [{"input_ids": row, "labels": row, "attention_mask": torch.ones_like(row)} for row in rows]
 
 
-def arguments(folder, deepspeed):
-    from accelerate import PartialState
-    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"  # several CPU ranks need a state that names the backend
-    PartialState(backend="gloo")
+def arguments(folder, deepspeed, **more):
+    """Of a Trainer; without a configuration for deepspeed it is DistributedDataParallel's."""
     return transformers.TrainingArguments(
-        output_dir=folder, deepspeed=deepspeed, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+        output_dir=folder, deepspeed=deepspeed, use_cpu=deepspeed is None, per_device_train_batch_size=2, gradient_accumulation_steps=2,
         max_steps=4, learning_rate=1e-2, logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True,
-        accelerator_config={"use_configured_state": True}, max_grad_norm=1.0, seed=5)
+        max_grad_norm=1.0, seed=5, **more)

@@ -37,9 +37,8 @@ def config_of(stage):
 
 def prepared(stage):
     from accelerate import Accelerator, DeepSpeedPlugin
-    from accelerate.utils import DummyOptim, DummyScheduler, InitProcessGroupKwargs
-    accelerator = Accelerator(deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=config_of(stage)),
-                              kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")])
+    from accelerate.utils import DummyOptim, DummyScheduler
+    accelerator = Accelerator(deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=config_of(stage)))
     model = tiny_gpt2()
     optimizer = DummyOptim(model.parameters(), lr=1e-2)
     schedule = DummyScheduler(optimizer, warmup_num_steps=2, total_num_steps=8)
@@ -91,11 +90,11 @@ def test_a_state_goes_on_where_it_was_saved(tmp_path, saved_at, loaded_at):
 def two_models(stage):
     """A teacher that is only evaluated beside a student that is trained."""
     from accelerate import Accelerator, DeepSpeedPlugin
-    from accelerate.utils import DummyOptim, InitProcessGroupKwargs
+    from accelerate.utils import DummyOptim
     training, evaluation = config_of(stage), config_of(stage)
     training.pop("scheduler"), evaluation.pop("scheduler"), evaluation.pop("optimizer")
     plugins = {"student": DeepSpeedPlugin(hf_ds_config=training), "teacher": DeepSpeedPlugin(hf_ds_config=evaluation)}
-    accelerator = Accelerator(deepspeed_plugins=plugins, kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")])
+    accelerator = Accelerator(deepspeed_plugins=plugins)
     student, teacher = tiny_gpt2(0), tiny_gpt2(1)
     student, optimizer, data = accelerator.prepare(student, DummyOptim(student.parameters(), lr=1e-2), batches(4))
     accelerator.state.select_deepspeed_plugin("teacher")

@@ -38,16 +38,12 @@ def tiny_seq2seq():
 
 
 def predict(folder, stage):
-    from accelerate import PartialState
-    base.arguments(folder, None)
-    PartialState(backend="gloo")
     rows = torch.randint(3, 31, (8, 6), generator=torch.Generator().manual_seed(0))
     data = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": row + 1} for row in rows]
     args = transformers.Seq2SeqTrainingArguments(
         output_dir=folder, deepspeed=base.config_of(stage), per_device_train_batch_size=2,
         per_device_eval_batch_size=2, max_steps=2, save_strategy="no", report_to=[], disable_tqdm=True,
-        predict_with_generate=True, generation_max_length=10, generation_num_beams=2,
-        accelerator_config={"use_configured_state": True})
+        predict_with_generate=True, generation_max_length=10, generation_num_beams=2)
     trainer = transformers.Seq2SeqTrainer(model=tiny_seq2seq(), args=args, train_dataset=data, eval_dataset=data)
     trainer.train()
     result = trainer.predict(data)

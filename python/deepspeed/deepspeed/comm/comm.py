@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp, group
 
 import capstan
+from deepspeed.comm.accelerate_count import tell_backend
 from deepspeed.comm.utils import get_local_rank_from_launcher
 from deepspeed.utils.comms_logging import CommsLogger
 from deepspeed.utils.logging import logger
@@ -105,6 +106,8 @@ def is_available():
 
 
 def is_initialized():
+    if dist.is_initialized():
+        tell_backend()
     return dist.is_initialized()
 
 
@@ -204,3 +207,4 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
     if verbose:
         logger.info(f"Initializing TorchBackend in DeepSpeed with backend {dist_backend}")
     capstan.init_distributed(dist_backend, timeout=timeout, init_method=init_method, rank=rank, world_size=world_size)
+    tell_backend()

@@ -3,6 +3,7 @@
 import os
 
 from deepspeed.accelerator import get_accelerator
+from deepspeed.comm.accelerate_count import check_count
 from deepspeed.comm.comm import init_distributed
 from deepspeed.runtime.config import DeepSpeedConfig
 from deepspeed.runtime.constants import TORCH_DISTRIBUTED_DEFAULT_PORT
@@ -37,6 +38,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         backend = get_accelerator().communication_backend_name()
         init_distributed(dist_backend=backend, distributed_port=distributed_port,
                          dist_init_required=dist_init_required)
+        check_count()
         if args is not None and getattr(args, "device_rank", None) is not None and "LOCAL_RANK" not in os.environ:
             os.environ["LOCAL_RANK"] = str(args.device_rank)
         given = _config_of(args, config if config is not None else config_params)
