@@ -13,6 +13,7 @@ import torch.distributed as dist
 from capstan import _C, activations, optimizers, params, process_group, tensors
 from capstan.errors import ConfigError
 from capstan.late_parts import LateParts
+from capstan.log_place import stacklevel
 from capstan.model_view import ModelView
 from capstan.use_hooks import UseHooks
 
@@ -54,7 +55,7 @@ class Engine(torch.nn.Module):
         self._check_optimizer(optimizer)
         self.core_group = process_group.core_group(group, self.device, self.core_config)
         for what, where, fix in self.core_config.warnings:
-            logger.warning("%s (%s)%s", what, where, fix and f": {fix}")
+            logger.warning("%s (%s)%s", what, where, fix and f": {fix}", stacklevel=stacklevel())
         self.view = ModelView(model, self.device, travel)
         given = optimizers.core_optimizer(optimizer, self.view)
         self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given,
@@ -88,7 +89,7 @@ class Engine(torch.nn.Module):
 
     @staticmethod
     def _log(level, text):
-        logger.log(LEVELS[level], "%s", text)
+        logger.log(LEVELS[level], "%s", text, stacklevel=stacklevel())
 
     @property
     def stage(self):

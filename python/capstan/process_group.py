@@ -3,6 +3,7 @@
 import datetime
 import itertools
 import os
+import sys
 import weakref
 
 import torch
@@ -11,6 +12,7 @@ import torch.distributed.nn.functional  # noqa: F401  imported later, its defaul
 
 from capstan import _C
 from capstan.errors import ConfigError
+from capstan.log_place import launcher_names_ranks
 
 _made = itertools.count()
 _used = weakref.WeakSet()  # groups of torch.distributed that ours are made over, while they last
@@ -33,7 +35,10 @@ def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, worl
     alone = "RANK" not in os.environ and "WORLD_SIZE" not in os.environ and not options.keys() - {"timeout"}
     if alone:
         options.update(store=dist.HashStore(), rank=0, world_size=1)
+    hook = sys.excepthook
     dist.init_process_group(backend, **options)
+    if launcher_names_ranks():
+        sys.excepthook = hook  # torch's puts the rank before every line once more
     _used.add(dist.group.WORLD)
 
 

@@ -33,6 +33,18 @@ class Tied(nn.Module):
         return self.head(self.body(self.embed(x)))
 
 
+def test_the_degrees_of_parallelism_are_noted_as_in_deepspeed_s_checkpoints():
+    from deepspeed.checkpoint.constants import CHECKPOINT_PARALLEL_DIMS
+    from deepspeed.runtime.engine import _checkpoint_parallel_metadata
+
+    class Unit:
+        get_model_parallel_world_size = staticmethod(lambda: 2)
+        get_pipe_parallel_world_size = staticmethod(lambda: 3)
+
+    assert _checkpoint_parallel_metadata(Unit)[CHECKPOINT_PARALLEL_DIMS] == {"pp_degree": 3, "tp_degree": 2}
+    assert _checkpoint_parallel_metadata(None)[CHECKPOINT_PARALLEL_DIMS] == {"pp_degree": 1, "tp_degree": 1}
+
+
 def save(folder, stage):
     torch.manual_seed(0)
     model = Tied()

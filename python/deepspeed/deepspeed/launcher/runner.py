@@ -100,6 +100,7 @@ def launch_words(args):
 
 
 def main(args=None):
+    os.environ["CAPSTAN_NO_PREFIX"] = "1"  # ranks then name themselves
     program.run(*launch_words(parse_args(args if args is not None else sys.argv[1:])))
 
 

@@ -10,6 +10,7 @@ import capstan
 from capstan import params as sharded_params
 from capstan.engine import LEVELS, hidden_size_of
 from capstan.errors import ConfigError, NotAvailable
+from capstan.log_place import stacklevel
 from capstan.use_hooks import UseHooks
 from deepspeed.runtime import optimizer_choice
 from deepspeed.runtime.activation_checkpointing import checkpointing
@@ -77,7 +78,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
     @staticmethod
     def _log(level, text):
         if not text.startswith("step="):  # _after_step() says that, with the optimizer's own rates
-            logger.log(LEVELS[level], "%s", text)
+            logger.log(LEVELS[level], "%s", text, stacklevel=stacklevel())
 
     def _check_arguments(self, model, optimizer, lr_scheduler):
         self._assert_valid_mixed_precision_config()
@@ -383,10 +384,6 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
             hand_back(self)
         self.close()
         self.optimizer = self.basic_optimizer = self.lr_scheduler = None
-
-
-def _checkpoint_parallel_metadata(engine):
-    raise NotAvailable("metadata of parallel checkpoints")
 
 
 __all__ = ["ConfigError", "DeepSpeedEngine"]

@@ -5,6 +5,8 @@ import logging
 import os
 import sys
 
+from capstan.log_place import launcher_names_ranks, stacklevel
+
 log_levels = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR,
               "critical": logging.CRITICAL}
 
@@ -62,8 +64,8 @@ def log_dist(message, ranks=None, level=logging.INFO, use_logger=True):
     """Logs on the given ranks; None or [-1] means all."""
     if ranks and -1 not in ranks and _rank() not in ranks:
         return
-    text = f"[Rank {_rank()}] {message}"
-    logger.log(level, text) if use_logger else print(text)
+    text = message if launcher_names_ranks() else f"[Rank {_rank()}] {message}"
+    logger.log(level, text, stacklevel=stacklevel()) if use_logger else print(text)
 
 
 def print_dist(message, ranks=None):
@@ -72,12 +74,12 @@ def print_dist(message, ranks=None):
 
 @functools.lru_cache(maxsize=None)
 def warning_once(message):
-    logger.warning(message)
+    logger.warning(message, stacklevel=stacklevel())
 
 
 @functools.lru_cache(maxsize=None)
 def log_dist_once(message, level=logging.INFO):
-    logger.log(level, message)
+    logger.log(level, message, stacklevel=stacklevel())
 
 
 logger.warning_once = warning_once
