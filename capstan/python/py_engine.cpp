@@ -43,8 +43,8 @@ shard::ModelView view_of(const PyModel& model, const shard::Options& options) {
   for (const std::string& text : model.travel) view.travel.push_back(dtype_named(text));
   std::vector<shard::ModuleNode> tree;
   tree.reserve(model.tree.size());
-  for (const auto& [name, class_name, parent, is_list, params] : model.tree) {
-    tree.push_back({name, class_name, parent, is_list, params});
+  for (const auto& [name, class_name, parent, is_list, is_called, params] : model.tree) {
+    tree.push_back({name, class_name, parent, is_list, is_called, params});
   }
   view.boundaries = shard::find_boundaries(tree, elems, options);
   return view;

@@ -23,7 +23,8 @@ namespace capstan::python {
 // A model as capstan/model_view.py reads it.
 struct PyModel {
   // name, class name, index of the parent, is a list, indices of its own parameters
-  using Node = std::tuple<std::string, std::string, int, bool, std::vector<int>>;
+  // Name, class, parent, is a list, is called, own parameters; see shard/module_tree.h.
+  using Node = std::tuple<std::string, std::string, int, bool, bool, std::vector<int>>;
   std::vector<std::string> names;
   std::vector<at::Tensor> params;
   std::vector<std::string> travel;  // dtype of gradients on the wire; "": as configured

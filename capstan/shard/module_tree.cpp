@@ -32,7 +32,7 @@ std::vector<std::string> repeated_blocks(const std::vector<ModuleNode>& tree,
     if (node.parent < 0) continue;
     const auto parent = static_cast<std::size_t>(node.parent);
     inside[i] = inside[parent];
-    if (inside[i] || !tree[parent].is_list || below[i].empty()) continue;
+    if (inside[i] || !tree[parent].is_list || !node.is_called || below[i].empty()) continue;
     if (count[{node.parent, node.class_name}] < 2) continue;
     inside[i] = true;
     names.push_back(node.name);

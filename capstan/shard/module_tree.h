@@ -14,7 +14,8 @@ struct ModuleNode {
   std::string name;         // dotted, as in named_modules(); empty for the root
   std::string class_name;   // possibly with its package
   int parent = -1;          // index in the tree; -1 for the root
-  bool is_list = false;     // holds modules and calls none itself: a list, a sequence
+  bool is_list = false;     // a list, a sequence: what follows each other in it may be blocks
+  bool is_called = true;    // false: a container whose modules others call, so that it has no uses
   std::vector<int> params;  // indices of its own parameters, without those of modules inside it
 };
 

@@ -58,5 +58,6 @@ class ModelView:
             parent = place[name.rpartition(".")[0]] if name else -1
             own = [self.index[id(p)] for p in module._parameters.values() if p is not None]
             kind = f"{type(module).__module__}.{type(module).__qualname__}"
-            tree.append((name, kind, parent, isinstance(module, LISTS), own))
+            called = type(module).forward is not torch.nn.Module.forward or "forward" in vars(module)
+            tree.append((name, kind, parent, isinstance(module, LISTS), called, own))
         return tree

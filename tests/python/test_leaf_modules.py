@@ -56,6 +56,54 @@ def train(stage, mark=None, leaf=None):
     return losses
 
 
+class Nested(nn.Module):
+    """Lists in a list, whose members the model calls one by one, and a module that has another method than forward."""
+
+    class Encoder(nn.Module):
+
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+
+        def encode(self, x):
+            return self.inner(x)
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.ModuleList([nn.Linear(8, 8), nn.LayerNorm(8)]) for _ in range(3)])
+        self.encoders = nn.ModuleList([Nested.Encoder() for _ in range(2)])
+        self.most = 0
+
+    def forward(self, x):
+        for linear, norm in self.layers:
+            x = x + norm(linear(x))
+            self.count()
+        for encoder in self.encoders:
+            x = encoder.encode(x)
+            self.count()
+        return x
+
+    def count(self):
+        from deepspeed.zero import ZeroParamStatus
+        self.most = max(self.most, sum(p.ds_status == ZeroParamStatus.AVAILABLE for p in self.parameters()))
+
+
+def nested():
+    torch.manual_seed(0)
+    model = Nested()
+    zero = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0}}
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config={**config(3), **zero})
+    engine.backward(engine(torch.ones(2, 8)).square().mean())
+    engine.step()
+    return [name for name, used in engine.core.boundaries() if used and name], model.most
+
+
+def test_what_is_never_called_is_no_unit():
+    names = [f"layers.{i}.{j}" for i in range(3) for j in range(2)] + [f"encoders.{i}.inner" for i in range(2)]
+    for units, most in ranks.run(2, nested):
+        assert units == names and most <= 2  # outside of its unit nothing stays whole but the last
+
+
 MARKS = [lambda model: set_z3_leaf_modules(model, [Choice]), lambda model: set_z3_leaf_modules(model, Choice),
          lambda model: set_z3_leaf_modules(model, ["Choice"]), lambda model: set_z3_leaf_modules(model, "Choice")]
 LEAVES = [{"classes": "Choice"}, {"classes": ["Choice"]}, {"names": "choice"}, {"names": ["choice"]},
