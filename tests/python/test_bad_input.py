@@ -45,15 +45,20 @@ def strangers():
 
 
 def nan_loss():
-    model = torch.nn.Linear(4, 2)
-    engine = make(model=model)
+    """Nothing moves, not even by decay, and the next step is the one that a new engine would take."""
+    model, other = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+    other.load_state_dict(model.state_dict())
+    engines = [capstan.initialize(each, CONFIG, optimizer=torch.optim.AdamW(each.parameters(), lr=0.1, weight_decay=0.5))
+               for each in (model, other)]
     before = model.weight.detach().clone()
-    engine.backward((engine(torch.ones(2, 4)) * float("nan")).sum())
-    report = engine.step()
+    engines[0].backward((engines[0](torch.ones(2, 4)) * float("nan")).sum())
+    report = engines[0].step()
     assert not report.applied and report.non_finite
     assert torch.equal(model.weight, before)
-    engine.step()  # without a backward: no gradient, no change
-    assert torch.equal(model.weight, before)
+    for engine in engines:
+        engine.backward(engine(torch.ones(2, 4)).square().sum())
+        assert engine.step().applied
+    assert torch.equal(model.weight, other.weight) and not torch.equal(model.weight, before)
 
 
 class Gather(torch.nn.Linear):

@@ -56,8 +56,8 @@ def _print_header(total, num_gpus_per_node, num_nodes, largest=None):
 
 def estimate_zero2_model_states_mem_needs_all_live(model, num_gpus_per_node=1, num_nodes=1,
                                                    additional_buffer_factor=1.5):
-    estimate_zero2_model_states_mem_needs_all_cold(sum(p.numel() for p in model.parameters()), num_gpus_per_node,
-                                                   num_nodes, additional_buffer_factor)
+    estimate_zero2_model_states_mem_needs_all_cold(model_to_params(model)[0], num_gpus_per_node, num_nodes,
+                                                   additional_buffer_factor)
 
 
 def estimate_zero2_model_states_mem_needs_all_cold(total_params, num_gpus_per_node=1, num_nodes=1,

@@ -137,16 +137,24 @@ class GatheredParameters:
         return None
 
 
+def _gather_external(module, args):
+    for parameter in module._external_params.values():
+        handle = handle_of(parameter)
+        if isinstance(handle, EngineParam) and handle.core is not None:
+            handle.core.borrow(handle.index)
+
+
 def register_external_parameter(module, parameter):
     """`parameter` of another module is gathered for the forward and backward of `module`.
 
-    Nothing has to be registered: reading the parameter inside a forward gathers it. The record is kept for callers
-    that look at it.
+    A parameter that is read through a module (`self.embed.weight`) is gathered without this; it is for those that code
+    keeps elsewhere, in a list or a closure.
     """
     if not isinstance(parameter, torch.nn.Parameter):
         raise RuntimeError(f"a torch.nn.Parameter is needed, not a {type(parameter).__name__}")
     if not hasattr(module, "_external_params"):
         module._external_params = {}
+        module.register_forward_pre_hook(_gather_external)
     module._external_params[getattr(parameter, "ds_id", id(parameter))] = parameter
 
 
