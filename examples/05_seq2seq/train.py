@@ -19,6 +19,7 @@ PAD, BEGIN, END, FIRST, IGNORED = 0, 1, 2, 3, -100
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model_name_or_path", help="a folder with a pretrained model, instead of a tiny random one")
+    parser.add_argument("--source_prefix", default="", help="a text before every question, a token for each letter")
     parser.add_argument("--max_source_length", type=int, default=12)
     parser.add_argument("--max_target_length", type=int, default=12)
     parser.add_argument("--val_max_target_length", type=int, default=12)
@@ -41,7 +42,10 @@ def parse():
     parser.add_argument("--report_to", default="tensorboard")
     parser.add_argument("--report_name", default="seq2seq")
     parser.add_argument("--output_dir")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if len(args.source_prefix.encode()) > args.max_source_length - 4:
+        parser.error("--source_prefix leaves no room in --max_source_length for a question of 4 tokens")
+    return args
 
 
 def make_model(args):
@@ -56,11 +60,12 @@ def make_model(args):
 def make_data(args, count, batch_size, vocabulary, seed):
     """Questions of many lengths; the answer counts as far as the question is long. Learnt without a download."""
     generator = torch.Generator().manual_seed(seed)
+    prefix = FIRST + torch.tensor(list(args.source_prefix.encode()), dtype=torch.long) % (vocabulary - FIRST)
     rows = []
     for _ in range(count):
-        length = int(torch.randint(4, args.max_source_length + 1, (1,), generator=generator))
+        length = int(torch.randint(4, args.max_source_length + 1 - len(prefix), (1,), generator=generator))
         source = torch.randint(FIRST, vocabulary, (length,), generator=generator)
-        rows.append((source, FIRST + torch.arange(min(length, args.max_target_length))))
+        rows.append((torch.cat([prefix, source]), FIRST + torch.arange(min(length, args.max_target_length))))
 
     def collate(rows):
         batch = {}

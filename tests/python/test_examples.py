@@ -52,6 +52,28 @@ def test_through_accelerate(example):
     assert results["ddp"][-1] < results["ddp"][0]
 
 
+SEEDS = {"05_seq2seq": ["zero2_fp16.yaml", "--source_prefix", "chatbot: ", "--max_source_length", "21",
+                        "--max_target_length", "12", "--val_max_target_length", "12", "--val_min_target_length", "6",
+                        "--n_val_batch_generations", "1", "--n_train", "256", "--n_val", "16", "--pad_to_max_length",
+                        "--num_beams", "10", "--num_warmup_steps", "2", "--seed", "25", "--logging_steps", "8"],
+         "04_causal_lm": ["zero3_offload_fp16.yaml", "--block_size", "64", "--learning_rate", "5e-4",
+                          "--per_device_train_batch_size", "16", "--num_train_epochs", "1"]}
+
+
+def test_files_as_people_write_them_train_in_fp16_with_offload():
+    """Configurations and flags that came with the examples' models, at a small size."""
+    pytest.importorskip("accelerate", reason="needs the package accelerate")
+    pytest.importorskip("transformers", reason="needs the package transformers")
+    words = [["accelerate.commands.launch", "--main_process_port", port, "--config_file", flags[0], "train.py", *flags[1:]]
+             for flags, port in zip(SEEDS.values(), free_ports(len(SEEDS)))]
+    with ThreadPoolExecutor() as pool:
+        outputs = list(pool.map(lambda each, name: run(each, EXAMPLES / name), words, SEEDS))
+    for text in outputs:
+        losses = losses_of(text)
+        assert losses[-1] < 0.98 * losses[0], text
+        assert "DEEPSPEED" in text
+
+
 def test_images_through_the_engine():
     words = ["torch.distributed.run", "--nnodes=1", "--nproc_per_node=2", "--master_port", *free_ports(1), "train.py",
              "--steps", "12"]
