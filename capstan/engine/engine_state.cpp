@@ -13,6 +13,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "capstan/base/error.h"
+#include "capstan/device/host_facts.h"
+#include "capstan/engine/emulated_dtype.h"
 #include "capstan/engine/loss.h"
 #include "capstan/engine/out_of_memory.h"
 #include "capstan/engine/room.h"
@@ -68,6 +70,10 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
   build(model);
   make_updater(parts);
   log_->say(LogLevel::info, describe());
+  if (group_->rank() == 0) {
+    const std::string warning = emulation_warning(options.precision.params, sharded->device());
+    if (!warning.empty()) log_->say(LogLevel::warning, warning);
+  }
   if (!options.profile.state_dump.empty()) log_->say(LogLevel::info, options.profile.state_dump);
   if (logs_operations()) {
     group_->observe([this](const comm::OpFacts& facts, std::chrono::nanoseconds time) {
