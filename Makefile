@@ -59,7 +59,7 @@ build:
 train:
 	$(call prepare,build)
 	@$(build) capstan/cli/all
-	@$(TREE)/bin/capstan train --curve $(TREE)/train.html --metrics $(TREE)/train.jsonl $(ARGS)
+	@$(TREE)/bin/capstan train --data capstan --files '*.h' --curve $(TREE)/train.html --metrics $(TREE)/train.jsonl $(ARGS)
 
 .PHONY: test
 test:

@@ -134,7 +134,8 @@ void add_rank_flags(CLI::App& command, LaunchFlags& flags) {
 // Flags of other launchers that mean something we do differently: said by name, never ignored.
 std::string fix_for_unknown_flag(const std::string& flag, const CLI::App& command) {
   if (flag.starts_with("--autotuning")) {
-    return "autotuning is not available yet: leave the flag out, and choose batch size and stage in "
+    return "autotuning is not available yet: leave the flag out, and choose batch size and stage "
+           "in "
            "the configuration";
   }
   if (flag.starts_with("--elastic") || flag.ends_with("elastic_nodes")) {

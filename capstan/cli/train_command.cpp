@@ -11,6 +11,7 @@
 #include "capstan/cli/train/arguments.h"
 #include "capstan/cli/train/config.h"
 #include "capstan/cli/train/places.h"
+#include "capstan/launch/machine.h"
 
 namespace capstan::cli {
 
@@ -26,7 +27,8 @@ void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code) {
     calm_openmp_threads(arguments->config);
     if (started_as_rank() || ranks == 1) exec_engine(words);
     exit_code = start_ranks(ranks, words, [&](int world_size, bool here) {
-      train::training_config(*arguments, arguments->no_communication ? 1 : world_size);
+      const bool on_gpus = arguments->device != "cpu" && !launch::this_machine().devices.empty();
+      train::training_config(*arguments, {arguments->no_communication ? 1 : world_size, on_gpus});
       train::sequence_length(*arguments);
       if (here) train::check_places(*arguments);
     });

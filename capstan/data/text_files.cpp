@@ -7,6 +7,8 @@
 #include <iterator>
 #include <system_error>
 
+#include <fnmatch.h>
+
 #include "capstan/base/error.h"
 #include "capstan/data/unicode.h"
 
@@ -41,13 +43,20 @@ bool is_left_out(const fs::path& path) {
   return name.starts_with('.') || name == "build";
 }
 
-std::vector<fs::path> files_below(const fs::path& folder) {
+bool is_wanted(const fs::path& path, const std::vector<std::string>& names) {
+  const std::string name = path.filename().string();
+  return names.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& each) {
+           return ::fnmatch(each.c_str(), name.c_str(), 0) == 0;
+         });
+}
+
+std::vector<fs::path> files_below(const fs::path& folder, const std::vector<std::string>& names) {
   std::vector<fs::path> files;
   fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied);
   for (; it != fs::recursive_directory_iterator(); ++it) {
     if (is_left_out(it->path())) {
       it.disable_recursion_pending();
-    } else if (it->is_regular_file() && !it->is_symlink() &&
+    } else if (it->is_regular_file() && !it->is_symlink() && is_wanted(it->path(), names) &&
                it->file_size() <= static_cast<std::uintmax_t>(kMaxTextBytes)) {
       files.push_back(it->path());
     }
@@ -58,10 +67,11 @@ std::vector<fs::path> files_below(const fs::path& folder) {
 
 }  // namespace
 
-std::vector<Document> read_text(const fs::path& file_or_folder) {
+std::vector<Document> read_text(const fs::path& file_or_folder,
+                                const std::vector<std::string>& names) {
   std::vector<Document> documents;
   if (fs::is_directory(file_or_folder)) {
-    for (const fs::path& path : files_below(file_or_folder)) {
+    for (const fs::path& path : files_below(file_or_folder, names)) {
       std::string text = read_whole_file(path);
       if (!text.empty() && is_text(text)) documents.push_back({path, std::move(text)});
     }
@@ -73,7 +83,9 @@ std::vector<Document> read_text(const fs::path& file_or_folder) {
   if (!any) {
     throw ConfigError({.what = "there is no text",
                        .where = file_or_folder.string(),
-                       .fix = "give a text file, or a folder with text files in it"});
+                       .fix = names.empty()
+                                  ? "give a text file, or a folder with text files in it"
+                                  : "choose a folder with text files of the names asked for"});
   }
   return documents;
 }

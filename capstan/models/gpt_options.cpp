@@ -16,7 +16,8 @@ struct NamedSize {
   std::int64_t context;
 };
 
-constexpr std::array<NamedSize, 6> kGptSizes = {{{"gpt2-tiny", 64, 2, 2, 128},
+constexpr std::array<NamedSize, 7> kGptSizes = {{{"gpt2-tiny", 64, 2, 2, 128},
+                                                 {"gpt2-nano", 128, 2, 4, 128},
                                                  {"gpt2-mini", 128, 4, 4, 128},
                                                  {"gpt2", 768, 12, 12, 1024},
                                                  {"gpt2-medium", 1024, 24, 16, 1024},

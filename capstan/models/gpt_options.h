@@ -28,8 +28,8 @@ struct GptOptions {
   bool operator==(const GptOptions&) const = default;
 };
 
-// gpt2-tiny (for tests), gpt2-mini (trains on a laptop), and the published sizes gpt2 (124M),
-// gpt2-medium, gpt2-large, gpt2-xl (1.5B). Throws ConfigError that names the nearest.
+// gpt2-tiny (for tests), gpt2-nano and gpt2-mini (train on a laptop), and the published sizes gpt2
+// (124M), gpt2-medium, gpt2-large, gpt2-xl (1.5B). Throws ConfigError that names the nearest.
 GptOptions gpt_by_name(const std::string& name);
 std::vector<std::string> gpt_names();
 

@@ -16,7 +16,7 @@ BIN = Path(os.environ["CAPSTAN_BIN"])
 CAPSTAN = BIN / "capstan"
 TIMEOUT = 240  # seconds; a run takes a few on an idle machine
 TINY = ["--model", "gpt2-tiny", "--tokens", "64", "--eval-every", "0", "--eval-batches", "1", "--sample-tokens", "0",
-        "--log-every", "1"]
+        "--log-every", "1", "--vocab", "256"]
 
 
 def config(stage=3, **extra):

@@ -78,7 +78,7 @@ def checkpoint(tmp_path_factory):
     (folder / "text.txt").write_text("".join(f"The number {i} is followed by the number {i + 1}.\n" for i in range(900)))
     config = {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": True}, "zero_optimization": {"stage": 2},
               "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}}}
-    subprocess.run([CAPSTAN, "train", "-n", "1", "--model", "gpt2-tiny", "--data", folder / "text.txt", "--tokens", "64",
+    subprocess.run([CAPSTAN, "train", "-n", "1", "--model", "gpt2-tiny", "--data", folder / "text.txt", "--tokens", "64", "--vocab", "256",
                     "--max-steps", "30", "--eval-batches", "1", "--sample-tokens", "0", "--save", folder / "saved",
                     "--config", json.dumps(config)], check=True, timeout=TIMEOUT, capture_output=True)
     return folder / "saved"
@@ -224,18 +224,35 @@ def test_which_checkpoint_was_taken_is_always_told(checkpoint, tmp_path):
         assert ("newer is passed over: the index is damaged" in told) == (words == [folder])
 
 
-def test_a_trained_tokenizer_goes_with_the_checkpoint(tmp_path):
+def test_the_tokenizer_goes_with_the_checkpoint(tmp_path):
+    """The one that was learnt from the text: Hugging Face reads it, and a run that goes on with other text keeps it."""
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    text = "".join(f"The number {i} is followed by the number {i + 1}.\n" for i in range(900))
+    (tmp_path / "text.txt").write_text(text)
+    words = [CAPSTAN, "train", "-n", "1", "--model", "gpt2-tiny", "--data", tmp_path / "text.txt", "--tokens", "32",
+             "--eval-batches", "1", "--sample-tokens", "0", "--save", tmp_path / "saved"]
+    subprocess.run([*words, "--vocab", "400", "--max-steps", "2"], check=True, timeout=TIMEOUT, capture_output=True)
+    learnt = tmp_path / "saved/global_step2/tokenizer.json"
+    tokenizer = tokenizers.Tokenizer.from_file(str(learnt))
+    line = json.loads(generate(tmp_path / "saved", "The number 7", "--max-new-tokens", 9, "--json").stdout)
+    given = tokenizer.encode("The number 7").ids
+    assert line["text"] == tokenizer.decode(given + line["new_tokens"]) and len(given) < len("The number 7")
+    config = json.loads((tmp_path / "saved/global_step2/config.json").read_text())
+    assert config["eos_token_id"] == tokenizer.token_to_id("<|endoftext|>") and config["vocab_size"] == 400
+    (tmp_path / "text.txt").write_text("Another text, in which nothing is like in the first. " * 300)
+    subprocess.run([*words, "--resume", tmp_path / "saved", "--max-steps", "3"], check=True, timeout=TIMEOUT, capture_output=True)
+    assert (tmp_path / "saved/global_step3/tokenizer.json").read_bytes() == learnt.read_bytes()
+
+
+def test_a_tokenizer_that_is_given_goes_with_the_checkpoint(tmp_path, checkpoint):
     tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
     text = "".join(f"The number {i} is followed by the number {i + 1}.\n" for i in range(900))
     (tmp_path / "text.txt").write_text(text)
     tokenizer = tokenizers.ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator([text], vocab_size=400, special_tokens=["<|endoftext|>"], show_progress=False)
+    tokenizer.train_from_iterator([text], vocab_size=300, special_tokens=["<|endoftext|>"], show_progress=False)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     subprocess.run([CAPSTAN, "train", "-n", "1", "--model", "gpt2-tiny", "--data", tmp_path / "text.txt", "--tokens", "32",
-                    "--tokenizer", tmp_path / "tokenizer.json", "--max-steps", "2", "--eval-batches", "1", "--sample-tokens",
+                    "--tokenizer", tmp_path / "tokenizer.json", "--max-steps", "1", "--eval-batches", "1", "--sample-tokens",
                     "0", "--save", tmp_path / "saved"], check=True, timeout=TIMEOUT, capture_output=True)
-    line = json.loads(generate(tmp_path / "saved", "The number 7", "--max-new-tokens", 9, "--json").stdout)
-    given = tokenizer.encode("The number 7").ids
-    assert line["text"] == tokenizer.decode(given + line["new_tokens"])
-    config = json.loads((tmp_path / "saved/global_step2/config.json").read_text())
-    assert config["eos_token_id"] == tokenizer.token_to_id("<|endoftext|>")
+    assert (tmp_path / "saved/global_step1/tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
+    assert not list(checkpoint.rglob("tokenizer.json"))  # that one was trained on bytes

@@ -42,19 +42,6 @@ def read_metrics(path):
     return [line for line in lines if "loss" in line], [line for line in lines if "validation_loss" in line]
 
 
-def test_two_ranks_learn_and_leave_metrics_and_a_curve(text, tmp_path):
-    metrics, curve = tmp_path / "m.jsonl", tmp_path / "curve.html"
-    done = train("-n", 2, "--config", config(bf16={"enabled": True}), "--data", text, "--max-steps", 30,
-                 "--metrics", metrics, "--curve", curve, *TINY)
-    steps, validations = read_metrics(metrics)
-    assert [line["step"] for line in steps] == list(range(1, 31))
-    assert steps[-1]["loss"] < 0.7 * steps[0]["loss"]
-    assert all(line["tokens_per_s"] > 0 and line["grad_norm"] > 0 and not line["skipped"] for line in steps)
-    assert validations[-1]["step"] == 30 and validations[-1]["validation_loss"] < 0.7 * steps[0]["loss"]
-    assert "<svg" in curve.read_text() and "polyline" in curve.read_text()
-    assert "2 ranks on cpu" in done.stdout and done.stdout.count("step 30/30") == 1
-
-
 def test_every_stage_gives_the_same_losses(text, tmp_path):
     losses = {}
     for stage in (0, 3):
@@ -139,10 +126,6 @@ def test_what_was_said_before_an_error_stands_before_it(text):
     done = subprocess.run([CAPSTAN, "train", "-n", "1", "--data", text, *TINY, "--max-steps", "2", "--metrics", "/dev/full"],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT)
     assert done.returncode == 2 and -1 < done.stdout.find("stage 3: ") < done.stdout.find("error: cannot write the metrics")
-
-
-def test_a_short_run_with_the_default_configuration_warns_of_nothing(text):
-    assert "warm" not in train("-n", 1, "--data", text, *TINY, "--max-steps", 3).stderr
 
 
 def test_a_terminal_that_cannot_redraw_gets_plain_lines(text):

@@ -34,6 +34,19 @@ TEST(ReadText, GathersTextInTheOrderOfPaths) {
   EXPECT_THAT(texts, testing::ElementsAre("first", "second", "é ok"));
 }
 
+TEST(ReadText, TakesFilesWithTheNamesAskedFor) {
+  const test::TempFolder folder;
+  write(folder.path() / "a/b.md", "one");
+  write(folder.path() / "a/b.svg", "two");
+  write(folder.path() / "c.txt", "three");
+  std::vector<std::string> texts;
+  for (const Document& document : read_text(folder.path(), {"*.md", "c.*"})) {
+    texts.push_back(document.text);
+  }
+  EXPECT_THAT(texts, testing::ElementsAre("one", "three"));
+  EXPECT_THROW(read_text(folder.path(), {"*.py"}), ConfigError);
+}
+
 TEST(ReadText, TakesASingleFileAsItIs) {
   const test::TempFolder folder;
   write(folder.path() / "latin1.txt", "caf\xe9");

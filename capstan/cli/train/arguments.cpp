@@ -1,14 +1,17 @@
 #include "capstan/cli/train/arguments.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
+
+#include "capstan/models/gpt_options.h"
 
 namespace capstan::cli::train {
 namespace {
 
 void add_model_options(CLI::App& command, ModelArguments& model) {
   command
-      .add_option("--model", model.name,
-                  "gpt2-tiny, gpt2-mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl")
+      .add_option("--model", model.name, fmt::format("{}", fmt::join(models::gpt_names(), ", ")))
       ->capture_default_str();
   command.add_option("--layers", model.layers, "Instead of the model's own number of blocks")
       ->check(CLI::PositiveNumber);
@@ -27,12 +30,20 @@ void add_data_options(CLI::App& command, DataArguments& data) {
   command.add_option("--data", data.path,
                      "A text file, a folder of text files, or a .bin file of tokens (default: the "
                      "text files of the current folder)");
+  command.add_option("--files", data.files,
+                     "Of a folder: only files with such names, for example \"*.md,*.txt\"");
   command.add_option("--tokenizer", data.tokenizer,
-                     "A Hugging Face tokenizer.json with byte-level BPE (default: bytes)");
+                     "A Hugging Face tokenizer.json with byte-level BPE (default: learnt from the "
+                     "text)");
   command.add_option("--token-bits", data.token_bits, "Of a .bin file: 16 or 32")
       ->check(CLI::IsMember({16, 32}))
       ->capture_default_str();
-  command.add_option("--vocab", data.vocab, "Of a .bin file that comes without a tokenizer")
+  command
+      .add_option(
+          "--vocab", data.vocab,
+          fmt::format("Tokens of the vocabulary that is learnt from text (default: {}; 256: "
+                      "bytes), or that a .bin file was made with",
+                      kLearntVocab))
       ->check(CLI::PositiveNumber);
   command.add_option("--tokens", data.tokens, "Per sequence (default: the model's context)")
       ->check(CLI::PositiveNumber);
@@ -59,7 +70,9 @@ void add_output_options(CLI::App& command, OutputArguments& output) {
   command.add_option("--sample-tokens", output.sample_tokens, "Length of the text made at the end")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("--prompt", output.prompt, "What that text begins with")
+  command
+      .add_option("--prompt", output.prompt,
+                  "What that text begins with (default: as documents do)")
       ->capture_default_str();
 }
 
@@ -113,15 +126,18 @@ void add_options(CLI::App& command, Arguments& arguments) {
 
 std::string default_config() {
   return R"({
-  "train_micro_batch_size_per_gpu": 4,
+  "train_micro_batch_size_per_gpu": 8,
   "gradient_clipping": 1.0,
-  "bf16": {"enabled": true},
+  "bf16": {"enabled": "auto"},
   "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 4096},
   "optimizer": {
-    "type": "AdamW", "params": {"lr": 2e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}
+    "type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95], "weight_decay": 0.1}
   },
   "scheduler": {
-    "type": "WarmupCosineLR", "params": {"warmup_num_steps": "auto", "total_num_steps": "auto"}
+    "type": "WarmupCosineLR", "params": {
+      "warmup_type": "linear", "warmup_num_steps": "auto", "total_num_steps": "auto",
+      "cos_min_ratio": 0.1
+    }
   }
 })";
 }

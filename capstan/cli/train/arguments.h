@@ -13,7 +13,7 @@ class App;
 namespace capstan::cli::train {
 
 struct ModelArguments {
-  std::string name = "gpt2-mini";
+  std::string name = "gpt2-nano";
   std::optional<std::int64_t> layers;  // each of these takes the place of the named model's
   std::optional<std::int64_t> width;
   std::optional<std::int64_t> heads;
@@ -23,13 +23,17 @@ struct ModelArguments {
 
 struct DataArguments {
   std::string path = ".";    // a text file, a folder of text files, or a .bin of tokens
-  std::string tokenizer;     // tokenizer.json; empty: bytes
+  std::string files;         // of a folder: patterns of names such as *.md,*.txt; empty: all text
+  std::string tokenizer;     // tokenizer.json; empty: learnt from the text
   int token_bits = 16;       // of a .bin file
-  std::int64_t vocab = 0;    // of a .bin file without a tokenizer; 0: 2^bits
+  std::int64_t vocab = 0;    // 0: 2^bits for a .bin file, kLearntVocab for text
   std::int64_t tokens = 0;   // per sequence; 0: the model's context
   double validation = 0.05;  // share of the tokens that is kept for validation
   bool no_shuffle = false;   // sequences come as they lie in the data
 };
+
+// Tokens of a vocabulary that is learnt from text: frequent words whole, all others in pieces.
+inline constexpr std::int64_t kLearntVocab = 4096;
 
 struct OutputArguments {
   std::string metrics;   // a JSON object per step goes here; empty: none
@@ -38,7 +42,7 @@ struct OutputArguments {
   int eval_every = 250;  // steps between validations; 0: only at the end
   int eval_batches = 8;
   int sample_tokens = 300;  // of text at the end; 0: none
-  std::string prompt = "#include ";
+  std::string prompt;       // empty: the text begins as documents do
 };
 
 struct CheckpointArguments {
@@ -53,7 +57,7 @@ struct CheckpointArguments {
 struct Arguments {
   int ranks = 0;       // 0: one per GPU; without GPUs two, or one on a single core
   std::string config;  // a DeepSpeed-style JSON file; empty: default_config()
-  std::int64_t max_steps = 800;
+  std::int64_t max_steps = 700;
   std::uint64_t seed = 1234;
   std::string device = "auto";     // auto, cpu, cuda
   bool deterministic = false;      // a GPU's sums in the same order in each run

@@ -2,7 +2,6 @@
 
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/deepspeed/import.h"
-#include "capstan/checkpoint/file_bytes.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/engine/together.h"
 #include "capstan/json/reader.h"
@@ -58,9 +57,7 @@ engine::Saved save(Engine& engine, const models::GptOptions& model, const data::
   data.add("position", json::Value(sampler.position()));
   std::vector<checkpoint::ExtraFile> files = {
       {"config.json", hugging_face_config(model, where.end_of_text)}};
-  if (!where.tokenizer.empty()) {
-    files.push_back({"tokenizer.json", checkpoint::read_text_file(where.tokenizer)});
-  }
+  if (!where.tokenizer.empty()) files.push_back({"tokenizer.json", where.tokenizer});
   return engine.save_checkpoint(where.folder, {.data = json::write(data, {.indent = 0}),
                                                .keep_last = where.keep_last,
                                                .extra_files = std::move(files)});

@@ -25,7 +25,7 @@ std::string hugging_face_config(const models::GptOptions& options, std::int64_t 
 struct SaveWhere {
   std::string folder;
   int keep_last = 0;
-  std::string tokenizer;         // goes with the weights; empty: bytes
+  std::string tokenizer;         // its file's text, goes with the weights; empty: bytes
   std::int64_t end_of_text = 0;  // its token
 };
 

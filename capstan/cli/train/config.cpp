@@ -1,18 +1,46 @@
 #include "capstan/cli/train/config.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include <fmt/format.h>
 
+#include "capstan/base/cpu_isa.h"
 #include "capstan/base/error.h"
 #include "capstan/json/reader.h"
 
 namespace capstan::cli::train {
 namespace {
 
-// Of the default configuration: in a short run the warm-up is a tenth of it.
-std::int64_t default_warmup_steps(std::int64_t max_steps) {
-  return std::clamp<std::int64_t>(max_steps / 10, 1, 20);
+std::int64_t warmup_steps(std::int64_t max_steps) {
+  return std::clamp<std::int64_t>(max_steps / 2, 1, 100);
+}
+
+// The wider the model, the smaller: about what GPT-3's sizes were trained with. Narrow models stand
+// more, but Adam moves each weight by the rate at once: where it rises faster than this from step
+// to step, the first direction that all tokens share flips its sign, and the loss of whole
+// sequences with it.
+double learning_rate(std::int64_t width, std::int64_t max_steps) {
+  constexpr double kLargest = 3e-3;
+  constexpr double kLargestRise = 4e-5;
+  return std::min({kLargest, 0.4 / static_cast<double>(width),
+                   kLargestRise * static_cast<double>(warmup_steps(max_steps))});
+}
+
+bool asks_for_fp16(const json::Document& document) {
+  const json::Value* const section = document.root.find("fp16");
+  const json::Value* const enabled = section != nullptr ? section->find("enabled") : nullptr;
+  return enabled != nullptr && enabled->boolean() != nullptr && *enabled->boolean();
+}
+
+// What "auto" stands for in a run of ours.
+std::map<std::string, json::Value> auto_values(const Arguments& arguments, std::int64_t width,
+                                               bool bf16) {
+  return {{"bf16.enabled", json::Value(bf16)},
+          {"optimizer.params.lr", json::Value(learning_rate(width, arguments.max_steps))},
+          {"scheduler.params.total_num_steps", json::Value(arguments.max_steps)},
+          {"scheduler.params.warmup_num_steps", json::Value(warmup_steps(arguments.max_steps))}};
 }
 
 }  // namespace
@@ -39,20 +67,18 @@ std::int64_t sequence_length(const Arguments& arguments) {
                      .fix = fmt::format("give at most {}, or also --context {}", context, tokens)});
 }
 
-config::Resolved training_config(const Arguments& arguments, int world_size) {
+config::Resolved training_config(const Arguments& arguments, const Ranks& ranks) {
   const json::Document document =
       arguments.config.empty() ? json::read_document(default_config(), "the default configuration")
                                : json::read_argument(arguments.config);
   config::Context context;
-  context.world_size = world_size;
+  const std::int64_t width = model_options(arguments.model, arguments.seed).width;
+  const bool bf16 = (ranks.on_gpus || computes_natively(DType::bf16)) && !asks_for_fp16(document);
+  context.world_size = ranks.count;
   context.door = config::Door::program;
   context.trains = true;
-  context.hidden_size = model_options(arguments.model, arguments.seed).width;
-  context.auto_values["scheduler.params.total_num_steps"] = json::Value(arguments.max_steps);
-  if (arguments.config.empty()) {
-    context.auto_values["scheduler.params.warmup_num_steps"] =
-        json::Value(default_warmup_steps(arguments.max_steps));
-  }
+  context.hidden_size = width;
+  context.auto_values = auto_values(arguments, width, bf16);
   config::Resolved resolved = config::resolve(document, context);
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;

@@ -17,7 +17,15 @@ models::GptOptions model_options(const ModelArguments& arguments, std::uint64_t 
 // Tokens per sequence. Throws ConfigError when the model's context is shorter.
 std::int64_t sequence_length(const Arguments& arguments);
 
-// Throws ConfigError with all problems of the file at once.
-config::Resolved training_config(const Arguments& arguments, int world_size);
+// What the ranks have in common.
+struct Ranks {
+  int count = 1;
+  bool on_gpus = false;  // false: they compute on this machine's CPU
+};
+
+// The configuration that was asked for, else the default one; in both "auto" is filled in: bf16
+// where the hardware computes in it, a learning rate for the model's width, the length of the run
+// and of its warm-up. Throws ConfigError with all problems of the file at once.
+config::Resolved training_config(const Arguments& arguments, const Ranks& ranks);
 
 }  // namespace capstan::cli::train

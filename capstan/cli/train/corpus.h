@@ -13,6 +13,7 @@ namespace capstan::cli::train {
 
 struct Corpus {
   std::unique_ptr<data::Tokenizer> tokenizer;  // null for a token file that came without one
+  std::string tokenizer_json;                  // its file; empty for bytes and for no tokenizer
   std::int64_t vocab = 0;
   data::Windows train;
   data::Windows validation;
@@ -21,5 +22,9 @@ struct Corpus {
 
 // `tokens` is the length of a sequence. Throws ConfigError or IoError, see data/.
 Corpus load_corpus(const DataArguments& arguments, std::int64_t tokens);
+
+// With the vocabulary that the newest complete checkpoint in `resume` was trained with, unless
+// another one is asked for. Unchanged where there is no such checkpoint.
+DataArguments with_vocabulary_of(const std::string& resume, DataArguments arguments);
 
 }  // namespace capstan::cli::train

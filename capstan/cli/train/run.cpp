@@ -32,6 +32,7 @@ class ScreenLogger final : public Logger {
     // On a terminal the bar stands on this line: clear what the text does not cover.
     const char* const end = terminal_columns(stdout) > 0 ? "\033[K\n" : "\n";
     std::FILE* const out = level >= LogLevel::warning ? stderr : stdout;
+    if (level == LogLevel::warning) std::fputs("warning: ", out);
     std::fprintf(out, "%.*s%s", static_cast<int>(text.size()), text.data(), end);
     std::fflush(out);  // in a log of both, before what is said next
   }
@@ -68,7 +69,8 @@ std::optional<Corpus> load_together(const Arguments& arguments, comm::Group& gro
   try {
     engine::together(group, device, [&] {
       if (group.rank() == 0) check_places(arguments);
-      corpus.emplace(load_corpus(arguments.data, sequence_length(arguments)));
+      const DataArguments data = with_vocabulary_of(arguments.checkpoint.resume, arguments.data);
+      corpus.emplace(load_corpus(data, sequence_length(arguments)));
     });
   } catch (const ConfigError& error) {
     refuse(error);
@@ -85,7 +87,7 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   const bool first = read_rank_env(process_env()).rank == 0;
   ScreenLogger logger(!first);
   for (const ErrorInfo& warning : resolved.warnings) {
-    logger.log(LogLevel::warning, fmt::format("warning: {} ({})", warning.what, warning.where));
+    logger.log(LogLevel::warning, fmt::format("{} ({})", warning.what, warning.where));
   }
   const c10::Device device = choose_device(arguments.device, world.env());
   if (device.is_cuda()) models::prefer_cudnn_attention();
@@ -124,7 +126,8 @@ int run(const Arguments& arguments, comm::StartNccl start_nccl) {
     std::fputs("stopping after this step; once more stops at once\n", stderr);
   });
   const RankEnv ranks = training_ranks(arguments, started);
-  const config::Resolved resolved = training_config(arguments, ranks.world_size);
+  const config::Resolved resolved =
+      training_config(arguments, {ranks.world_size, trains_on_gpus(arguments.device)});
   const auto world = comm::make_world(ranks, resolved.engine.comm, start_nccl);
   const int exit_code = train(arguments, *world, resolved, stop);
   world->close();

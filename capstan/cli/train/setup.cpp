@@ -9,6 +9,11 @@
 #include "capstan/base/error.h"
 
 namespace capstan::cli::train {
+namespace {
+
+int count_gpus() { return at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0; }
+
+}  // namespace
 
 RankEnv training_ranks(const Arguments& arguments, const RankEnv& started) {
   if (!arguments.no_communication) return started;
@@ -25,8 +30,10 @@ void compute_deterministically() {
   at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
+bool trains_on_gpus(const std::string& wanted) { return wanted != "cpu" && count_gpus() > 0; }
+
 c10::Device choose_device(const std::string& wanted, const RankEnv& ranks) {
-  const int gpus = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  const int gpus = count_gpus();
   if (wanted == "cuda" && gpus == 0) {
     throw ConfigError({.what = "there is no GPU that libtorch can use",
                        .where = "--device cuda",

@@ -16,7 +16,10 @@ RankEnv training_ranks(const Arguments& arguments, const RankEnv& started);
 // For the whole process; before anything else uses a GPU.
 void compute_deterministically();
 
-// `wanted` is auto, cpu or cuda. The GPU of this rank, or the CPU; also makes it the current one.
+// `wanted` is auto, cpu or cuda.
+bool trains_on_gpus(const std::string& wanted);
+
+// The GPU of this rank, or the CPU; also makes it the current one.
 // Throws ConfigError when a GPU was asked for and there is none.
 c10::Device choose_device(const std::string& wanted, const RankEnv& ranks);
 

@@ -37,6 +37,19 @@ void write_curve(const std::string& path, const Curve& curve) {
   }
 }
 
+// Documents stand apart by an empty line.
+std::string readable_text(const data::Tokenizer& tokenizer, const std::vector<data::Token>& tokens,
+                          data::Token end_of_text) {
+  std::string text;
+  for (auto begin = tokens.begin(); begin != tokens.end();) {
+    const auto end = std::find(begin, tokens.end(), end_of_text);
+    if (!text.empty()) text += "\n\n";
+    text += tokenizer.decode({begin, end});
+    begin = end == tokens.end() ? end : end + 1;
+  }
+  return data::printable_text(text);
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainerParts& parts)
@@ -102,7 +115,7 @@ void Trainer::save_run() {
   save(engine_, model_->options(), sampler_,
        {.folder = where.save,
         .keep_last = where.keep_last,
-        .tokenizer = arguments_.data.tokenizer,
+        .tokenizer = corpus_.tokenizer_json,
         .end_of_text = end.value_or(0)});
   step_began_ = Clock::now();
 }
@@ -214,20 +227,21 @@ std::string Trainer::sampled_text() {
   if (!corpus_.tokenizer || arguments_.output.sample_tokens == 0) return "";
   model_->eval();
   models::avoid_cudnn_attention();
+  const data::Token end = corpus_.tokenizer->end_of_text().value_or(0);
   std::vector<data::Token> prompt = corpus_.tokenizer->encode(arguments_.output.prompt);
-  if (prompt.empty()) prompt.push_back(corpus_.tokenizer->end_of_text().value_or(0));
+  if (prompt.empty()) prompt.push_back(end);
   // Every rank draws the same.
   const std::unique_ptr<generate::Search> search =
       generate::make_search(std::move(prompt), {.max_new_tokens = arguments_.output.sample_tokens,
                                                 .sample = true,
-                                                .draw = {.temperature = 0.8, .top_k = 40},
+                                                .draw = {.temperature = 0.7, .top_k = 40},
                                                 .seed = arguments_.seed});
   generate::run_searches(
       {&search, 1}, [this](std::span<models::Sequences> all) { return model_->next_logits(all); },
       [](bool mine) { return mine; },
       {.context = std::min(model_->options().context, corpus_.train.length()), .device = device_});
   model_->train();
-  return data::printable_text(corpus_.tokenizer->decode(search->best()));
+  return readable_text(*corpus_.tokenizer, search->best(), end);
 }
 
 void Trainer::summarize() {
