@@ -7,6 +7,7 @@
 
 #include "capstan/cli/command.h"
 #include "capstan/cli/exec_engine.h"
+#include "capstan/cli/piped_file.h"
 #include "capstan/cli/start_ranks.h"
 #include "capstan/cli/train/arguments.h"
 #include "capstan/cli/train/config.h"
@@ -22,7 +23,12 @@ void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code) {
   train::add_options(*command, *arguments);
   command->footer("Without --config:\n" + train::default_config());
   command->callback([arguments, argc, argv, &exit_code] {
-    const std::vector<std::string> words = own_words(argc, argv, "train");
+    std::vector<std::string> words = own_words(argc, argv, "train");
+    const std::vector<std::string> piped =
+        keep_piped_files({{"--config", &arguments->config},
+                          {"--data", &arguments->data.path},
+                          {"--tokenizer", &arguments->data.tokenizer}});
+    words.insert(words.end(), piped.begin(), piped.end());
     const int ranks = arguments->ranks > 0 ? arguments->ranks : default_ranks(arguments->device, 2);
     calm_openmp_threads(arguments->config);
     if (started_as_rank() || ranks == 1) exec_engine(words);
@@ -30,7 +36,8 @@ void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code) {
       const bool on_gpus = arguments->device != "cpu" && !launch::this_machine().devices.empty();
       train::training_config(*arguments, {arguments->no_communication ? 1 : world_size, on_gpus});
       train::sequence_length(*arguments);
-      if (here) train::check_places(*arguments);
+      if (here) return train::check_places(*arguments);
+      refuse_piped_elsewhere(piped);
     });
   });
 }

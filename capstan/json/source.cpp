@@ -3,7 +3,6 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -44,6 +43,27 @@ std::optional<std::string> decode_base64(std::string_view text) {
   return bytes;
 }
 
+// Of a file or a pipe; no more of it than is allowed is read.
+std::string bounded_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  std::array<char, 64 << 10> buffer;  // NOLINT: filled by read()
+  while (file && text.size() <= kMaxTextBytes) {
+    file.read(buffer.data(), buffer.size());
+    text.append(buffer.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (text.size() > kMaxTextBytes) {
+    throw ConfigError(
+        {.what = fmt::format("the file has more than {}", format_bytes(kMaxTextBytes)),
+         .where = path.string(),
+         .fix = "give a configuration; is this the right file?"});
+  }
+  if (file.is_open() && !file.bad()) return text;
+  throw IoError({.what = fmt::format("the file cannot be read: {}", std::strerror(errno)),
+                 .where = path.string(),
+                 .fix = "check its permissions"});
+}
+
 bool is_existing_path(const std::string& text) {
   std::error_code error;  // a text too long for a path is no path
   return std::filesystem::exists(text, error) && !error;
@@ -61,26 +81,11 @@ Document read_file(const std::filesystem::path& path) {
                        .fix = fmt::format("give the path of a file; the current folder is {}",
                                           std::filesystem::current_path(error).string())});
   }
-  if (!std::filesystem::is_regular_file(status)) {
+  if (std::filesystem::is_directory(status)) {
     throw ConfigError(
-        {.what = "this is no file", .where = name, .fix = "give a file, not a folder"});
+        {.what = "this is a folder", .where = name, .fix = "give the path of a file in it"});
   }
-  const auto size = std::filesystem::file_size(path, error);
-  if (!error && size > kMaxTextBytes) {
-    throw ConfigError(
-        {.what = fmt::format("the file has {}", format_bytes(static_cast<std::int64_t>(size))),
-         .where = name,
-         .fix = "give a configuration; is this the right file?"});
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file.is_open() || file.bad()) {
-    throw IoError({.what = fmt::format("the file cannot be read: {}", std::strerror(errno)),
-                   .where = name,
-                   .fix = "check its permissions"});
-  }
-  return read_document(std::move(text).str(), name);
+  return read_document(bounded_text(path), name);
 }
 
 Document read_argument(const std::string& argument) {
