@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -17,6 +18,18 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSize = 128;
 constexpr int kRepeats = 5;              // the fastest counts: others may use the machine
 constexpr double kWorthAWarning = 1.25;  // chosen: below it nobody would change a thing
+
+// Several threads would wait for each other, and on a busy machine for long.
+class OneThread {
+ public:
+  OneThread() { at::set_num_threads(1); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  ~OneThread() { at::set_num_threads(before_); }
+
+ private:
+  int before_ = at::get_num_threads();
+};
 
 Clock::duration product_time(at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
@@ -35,6 +48,7 @@ Clock::duration product_time(at::ScalarType dtype) {
 
 std::string emulation_warning(DType params, c10::Device device) {
   if (!device.is_cpu() || computes_natively(params)) return "";
+  const OneThread one_thread;
   const auto dtype = params == DType::fp16 ? at::kHalf : at::kBFloat16;
   const std::chrono::duration<double> emulated = product_time(dtype);
   const std::chrono::duration<double> native = product_time(at::kFloat);

@@ -10,7 +10,7 @@
 namespace capstan::engine {
 
 // A warning with the factor by which matrix products are slower than in fp32, measured in some
-// milliseconds; empty where they are not. Threads: measures with those of libtorch.
+// milliseconds; empty where they are not.
 std::string emulation_warning(DType params, c10::Device device);
 
 }  // namespace capstan::engine
