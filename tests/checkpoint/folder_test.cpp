@@ -20,13 +20,20 @@ namespace {
 
 using testing::HasSubstr;
 
-// Exit code 0 when the body threw an error with this text.
-int in_another_process(const std::function<bool()>& body) {
+// How the process ended that ran the body: "exit 0" where it returned true.
+std::string in_another_process(const std::function<bool()>& body) {
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(body() ? 0 : 1);
+  if (child == 0) {
+    try {
+      ::_exit(body() ? 0 : 1);
+    } catch (...) {
+      ::_exit(2);
+    }
+  }
   int status = 0;
-  ::waitpid(child, &status, 0);
-  return WEXITSTATUS(status);
+  if (child < 0 || ::waitpid(child, &status, 0) != child) return "none";
+  return WIFEXITED(status) ? "exit " + std::to_string(WEXITSTATUS(status))
+                           : "signal " + std::to_string(WTERMSIG(status));
 }
 
 TEST(FolderLock, ASecondJobIsToldWhoSavesHere) {
@@ -37,7 +44,7 @@ TEST(FolderLock, ASecondJobIsToldWhoSavesHere) {
               return text.find("another job saves into this folder: process " +
                                std::to_string(::getppid())) != std::string::npos;
             }),
-            0);
+            "exit 0");
 }
 
 TEST(FolderLock, GoesWithTheProcessThatHeldIt) {
@@ -46,7 +53,7 @@ TEST(FolderLock, GoesWithTheProcessThatHeldIt) {
               const FolderLock theirs(folder.path());
               return ::kill(::getpid(), SIGKILL) != 0;
             }),
-            0);
+            "signal " + std::to_string(SIGKILL));
   EXPECT_EQ(error_text([&] { const FolderLock mine(folder.path()); }), "");
 }
 
@@ -79,6 +86,45 @@ TEST(Folder, AReadOnlyFolderIsAClearErrorAndNothingIsLost) {
               HasSubstr("EROFS"));
   EXPECT_TRUE(holds_version(newest_complete(folder.path())->folder, 1));
   ::umount(folder.path().c_str());
+}
+
+// What the ranks wrote must cover every byte of every tensor once.
+TEST(Folder, APieceThatIsMissingOrWrittenTwiceIsNoCheckpoint) {
+  struct Damage {
+    const char* what;
+    std::int64_t begin, end;  // bytes of the master of `a` (12000) that are written
+    std::int64_t again, until;
+  };
+  for (const Damage& damage :
+       {Damage{"nothing", 0, 12'000, 12'000, 12'000}, Damage{"no end", 0, 8000, 8000, 8000},
+        Damage{"no beginning", 4000, 12'000, 12'000, 12'000},
+        Damage{"no middle", 0, 4000, 8000, 12'000}, Damage{"twice", 0, 12'000, 4000, 8000}}) {
+    const test::TempFolder folder;
+    io::DurableCalls calls;
+    Disk disk = system_disk(calls);
+    const std::vector<ColumnSpec> columns = test_columns();
+    const FilePlan plan = plan_files(columns, 1 << 30);
+    const SaveRequest request{.folder = folder.path(), .tag = "step1"};
+    const std::filesystem::path partial = begin_save(request, plan, disk);
+    PieceWriter writer(plan, partial, {.bytes = 64 << 10}, disk);
+    for (Piece piece : test_pieces(columns, 0, 1, 1)) {
+      if (piece.column == kMasterColumn && piece.tensor == "a") {
+        piece.begin = damage.again;
+        piece.end = damage.until;
+        if (piece.begin < piece.end) writer.write(piece);
+        piece.begin = damage.begin;
+        piece.end = damage.end;
+      }
+      writer.write(piece);
+    }
+    write_part(partial, 0, writer.finish(), disk);
+    const std::string text = error_text([&] { commit_save(partial, request, plan, 1, disk); });
+    const bool whole = damage.what == std::string_view("nothing");
+    EXPECT_THAT(text, whole ? HasSubstr("") : HasSubstr("leave a gap or overlap")) << damage.what;
+    EXPECT_EQ(text.empty(), whole) << damage.what;
+    EXPECT_EQ(newest_complete(folder.path()).has_value(), whole) << damage.what;
+    EXPECT_FALSE(std::filesystem::exists(partial)) << damage.what;
+  }
 }
 
 TEST(Folder, WithoutCheckpointsThereIsNoNewest) {

@@ -1,5 +1,6 @@
 // Memory and traffic are arithmetic: what the layout says is what is used.
 #include <algorithm>
+#include <chrono>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -239,6 +240,45 @@ TEST(Limits, PrefetchNeverHoldsMoreThanItsBytes) {
       engine.step();
     }
     EXPECT_EQ(engine.sharded().trace().surprises(), 0);
+  });
+}
+
+// Units are kept for backward as long as there is room; one that is needed takes the place of the
+// one that is needed last.
+TEST(Limits, KeptUnitsMakeRoomForNeededOnes) {
+  run_ranks(2, [](comm::Group& group) {
+    engine::Options options = options_for(3, DType::fp32);
+    options.shard.max_reuse_bytes = 1 << 30;
+    SmallModel model(kWidth, kEqualBlocks, kClasses);
+    const std::int64_t block_bytes = [&] {
+      Engine probe(model, options, {.group = &group});
+      for (const shard::UnitSpec& unit : probe.sharded().plan().units) {
+        if (unit.name == "block0") return unit.whole_bytes();
+      }
+      return std::int64_t{0};
+    }();
+    ASSERT_GT(block_bytes, 0);
+    for (const int room : {2, 5}) {
+      options.shard.max_live_bytes = room * block_bytes + block_bytes / 2;
+      SmallModel limited(kWidth, kEqualBlocks, kClasses);
+      Engine engine(limited, options, {.group = &group});
+      const std::int64_t rest = engine.ledger().now()[MemoryKind::parameters];
+      int gathered = 0;
+      for (std::uint64_t step = 0; step < 4; ++step) {  // the order is known by the third
+        gathered = 0;
+        group.observe([&](const comm::OpFacts& facts, std::chrono::nanoseconds) {
+          const bool block = facts.label.text().starts_with("block");
+          if (facts.kind == OpKind::all_gather && block) ++gathered;
+        });
+        engine.ledger().reset_peak();
+        plain_micro(engine, limited, step);
+        const std::int64_t peak = engine.ledger().peak()[MemoryKind::parameters];
+        EXPECT_LE(peak - rest, options.shard.max_live_bytes) << room;
+        engine.step();
+        group.observe({});
+      }
+      EXPECT_EQ(gathered, 2 * kEqualBlocks - room);
+    }
   });
 }
 

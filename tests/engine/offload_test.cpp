@@ -2,9 +2,14 @@
 // stays what it was, and both ledgers say what lives where.
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <future>
+#include <mutex>
 #include <string>
 #include <vector>
+
+#include <malloc.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -263,6 +268,50 @@ TEST(Offload, KeepsStatesAndGradientsOnTheHost) {
       EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::gradients], (world == 1 ? 2 : 4) * owned);
       engine.step();
     });
+  }
+}
+
+// The forecast, the ledger and the machine agree on what a run takes from the host.
+TEST(Offload, TakesFromTheHostWhatIsForecastAndLedgered) {
+  constexpr int kWide = 1024;
+  const auto resident_bytes = [] {
+    ::malloc_trim(0);  // what was freed is the machine's again
+    std::ifstream file("/proc/self/statm");
+    std::int64_t all = 0;
+    std::int64_t resident = 0;
+    file >> all >> resident;
+    return resident * ::sysconf(_SC_PAGESIZE);
+  };
+  for (const int world : {1, 2}) {
+    const std::int64_t before = resident_bytes();
+    std::mutex mutex;
+    std::int64_t ledgered = 0;  // of all ranks
+    std::int64_t used = 0;
+    run_ranks(world, [&](comm::Group& group) {
+      test::SmallModel model(kWide, test::kBlocks, test::kClasses);
+      Options options = options_of({.stage = 3, .world = world});
+      options.store.optimizer.placement = Placement::host;
+      options.store.params.placement = Placement::host;
+      Engine engine(model, options, {.group = &group});
+      shard::ShardedModel& sharded = engine.sharded();
+      for (std::uint64_t step = 0; step < 2; ++step) {
+        const auto batch = test::make_batch(4, kWide, test::kClasses, step);
+        engine.backward(test::loss_of(model, batch, at::kBFloat16));
+        sharded.finish_gradients();
+        group.barrier().wait();
+        const store::MemoryUse host = sharded.host_ledger().now();
+        EXPECT_EQ(host, shard::host_forecast(sharded.plan(), sharded.settings())) << to_text(host);
+        if (step == 1) {
+          const std::lock_guard lock(mutex);
+          ledgered += host.total() + sharded.ledger().now().total() + sharded.pool().idle_bytes();
+          used = resident_bytes() - before;
+        }
+        group.barrier().wait();
+        engine.step();
+      }
+    });
+    EXPECT_GT(used, ledgered * 9 / 10) << world;
+    EXPECT_LT(used, ledgered * 5 / 4) << world;
   }
 }
 

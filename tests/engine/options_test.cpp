@@ -1,10 +1,14 @@
 // Options one by one: each of these tests fails where its option changes nothing.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
@@ -139,6 +143,26 @@ TEST(Stage3, GathersNothingAheadWithoutOverlap) {
   });
 }
 
+// Of as many reductions as there are units, the last is on its way when backward has returned, or
+// none is.
+TEST(Stage2, WaitsForEachReductionWithoutOverlap) {
+  run_ranks(2, [](comm::Group& group) {
+    for (const bool overlap : {true, false}) {
+      engine::Options options = fp32_options(2);
+      options.shard.overlap_comm = overlap;
+      World world(group, options);
+      std::size_t over = 0;
+      group.observe([&](const comm::OpFacts& facts, std::chrono::nanoseconds) {
+        if (facts.kind == comm::OpKind::reduce_scatter) ++over;
+      });
+      world.engine.backward(world.loss());
+      EXPECT_EQ(over, world.engine.sharded().plan().units.size() - (overlap ? 1 : 0));
+      world.engine.step();
+      group.observe({});
+    }
+  });
+}
+
 TEST(Step, IsTakenAtEveryCallWhereTheCallerCountsMicroBatches) {
   run_ranks(1, [](comm::Group& group) {
     engine::Options options = fp32_options(0);
@@ -231,6 +255,24 @@ TEST(Offload, UpdatesBesideTheNextForwardWhereAsked) {
                 late);
     }
   });
+}
+
+TEST(Offload, UpdatesWithTheShareOfCoresThatIsAskedFor) {
+  const int threads_before = at::get_num_threads();
+  run_ranks(1, [](comm::Group& group) {
+    at::set_num_threads(8);
+    const auto threads = [&group](double share) {
+      engine::Options options = host_options(2);
+      options.store.optimizer.core_share = share;
+      const World world(group, options);
+      const std::filesystem::directory_iterator all("/proc/self/task");
+      return std::distance(begin(all), end(all));
+    };
+    (void)threads(1);  // libtorch starts its own threads with the first use
+    EXPECT_EQ(threads(1) - threads(0.5), 4);
+    EXPECT_EQ(threads(1) - threads(0.01), 7);
+  });
+  at::set_num_threads(threads_before);
 }
 
 TEST(Offload, HandsItsSizesAndPinningOn) {

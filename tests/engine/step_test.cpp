@@ -64,21 +64,25 @@ TEST(LossScale, OverflowOnOneRankSkipsTheStepOnAllAndNamesAParameter) {
 }
 
 TEST(LossScale, IsTakenOutAgainExactly) {
-  // A power of two changes no bit of the gradients: fp16 with any scale gives the same updates.
+  // A power of two changes no bit of the gradients, unless they are too small for normal fp16
+  // numbers: any scale that lifts them above gives the same updates. Plain gradient descent, which
+  // a factor that was left in would take another way.
   engine::Options options = fp32_options(2);
+  options.optimizer = optim::Options{.kind = optim::Kind::sgd, .hyper = {.lr = 0.1}};
+  options.gradient_clipping = 1e9;  // so that the norm is reported
+  const Trained exact = train(2, options, plain_micro);
   options.precision.params = DType::fp16;
   const Micro micro = [](Engine& engine, SmallModel& model, std::uint64_t seed) {
     engine.backward(loss_of(model, make_batch(4, kWidth, kClasses, seed), at::kHalf));
   };
-  options.precision.loss_scale.static_scale = 64;
+  options.precision.loss_scale.static_scale = 1 << 10;
   const Trained a = train(2, options, micro);
-  options.precision.loss_scale.static_scale = 128;
+  options.precision.loss_scale.static_scale = 1 << 12;
   const Trained b = train(2, options, micro);
-  for (std::size_t i = 0; i < a.params.size(); ++i) {
-    // Subnormal fp16 gradients differ between the scales.
-    EXPECT_TRUE(at::allclose(a.params[i], b.params[i], 1e-3, 2e-3)) << i;
-  }
-  EXPECT_NEAR(a.reports[0].grad_norm, b.reports[0].grad_norm, 1e-3 * a.reports[0].grad_norm);
+  EXPECT_TRUE(all_equal(a.params, b.params));
+  EXPECT_EQ(a.reports[0].grad_norm, b.reports[0].grad_norm);
+  EXPECT_NEAR(a.reports[0].grad_norm, exact.reports[0].grad_norm,
+              0.02 * exact.reports[0].grad_norm);
 }
 
 TEST(LossScale, Bf16AndFp32SkipToo) {
@@ -139,20 +143,43 @@ TEST(Averaging, PredivideAndPrescaleOnlyMoveTheDivision) {
   EXPECT_FALSE(all_equal(sum.params, plain.params));
 }
 
+// The batches of seeds `first`, `first` + 10, ..., as train() hands them to its micro-batches.
+Batch joined_batch(std::uint64_t first, int count) {
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> targets;
+  for (int i = 0; i < count; ++i) {
+    const Batch batch = make_batch(4, kWidth, kClasses, first + 10 * static_cast<std::uint64_t>(i));
+    inputs.push_back(batch.inputs);
+    targets.push_back(batch.targets);
+  }
+  return {at::cat(inputs), at::cat(targets)};
+}
+
+bool all_close(const Trained& a, const Trained& b) {
+  bool close = true;
+  for (std::size_t i = 0; i < a.params.size(); ++i) {
+    close = close && at::allclose(a.params[i], b.params[i], 1e-5, 1e-6);
+  }
+  return close;
+}
+
 TEST(Averaging, AccumulationEqualsOneLargeBatch) {
-  engine::Options options = fp32_options(2);
-  options.gradient_clipping = 1e9;  // so that the norm is reported
-  options.batch.accumulation_steps = 2;
-  const Trained twice = train(
-      1, options,
-      [](Engine& engine, SmallModel& model, std::uint64_t) { plain_micro(engine, model, 7); }, {},
-      1);
-  options.batch.accumulation_steps = 1;
-  const Trained once = train(
-      1, options,
-      [](Engine& engine, SmallModel& model, std::uint64_t) { plain_micro(engine, model, 7); }, {},
-      1);
-  EXPECT_NEAR(twice.reports[0].grad_norm, once.reports[0].grad_norm, 1e-6);
+  const auto of_joined = [](int count) {
+    return [count](Engine& engine, SmallModel& model, std::uint64_t seed) {
+      engine.backward(loss_of(model, joined_batch(seed, count), at::kFloat));
+    };
+  };
+  for (const int world : {1, 2}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      engine::Options options = fp32_options(stage);
+      options.optimizer = optim::Options{.kind = optim::Kind::sgd, .hyper = {.lr = 0.5}};
+      const Trained large = train(world, options, of_joined(3), {}, 1);
+      EXPECT_FALSE(all_close(large, train(world, options, of_joined(2), {}, 1)));
+      options.batch.accumulation_steps = 3;
+      EXPECT_TRUE(all_close(large, train(world, options, plain_micro, {}, 1)))
+          << "stage " << stage << ", world " << world;
+    }
+  }
 }
 
 TEST(Groups, PatternsChooseHyperParameters) {

@@ -67,14 +67,17 @@ Result train(const Case& run) {
     std::vector<double> norms;
     for (int step = 0; step < kSteps; ++step) {
       for (int micro = 0; micro < run.backwards; ++micro) {
-        const auto seed = static_cast<std::uint64_t>(1000 + step * 100 + micro * 10 + group.rank());
+        // The same data at every step, so that the loss must fall.
+        const auto seed = static_cast<std::uint64_t>(1000 + micro * 10 + group.rank());
         const auto batch = test::make_batch(4, kWidth, kClasses, seed);
         const at::Tensor loss = test::loss_of(model, batch, shard::torch_dtype(run.dtype));
         losses.push_back(loss.item<float>());
         engine.backward(loss);
         const StepReport report = engine.step();
         EXPECT_EQ(report.boundary, micro == run.backwards - 1);
-        if (report.boundary) norms.push_back(report.grad_norm);
+        if (!report.boundary) continue;
+        EXPECT_TRUE(report.applied);
+        norms.push_back(report.grad_norm);
       }
     }
     std::vector<at::Tensor> params;
@@ -113,7 +116,9 @@ TEST_P(Matrix, AllStagesGiveTheSameBits) {
            .schedule = schedule,
            .clip = clip};
   const Result reference = train(run);
-  EXPECT_LT(reference.losses.back(), reference.losses.front() + 2);
+  // Of the first micro-batch, at the last step and at the first.
+  const std::size_t last = reference.losses.size() - static_cast<std::size_t>(backwards);
+  EXPECT_LT(reference.losses[last], reference.losses.front());
   for (const int stage : {1, 2, 3}) {
     run.stage = stage;
     expect_same_bits(reference, train(run), fmt::format("stage {}", stage));
