@@ -52,6 +52,7 @@ CAMPAIGNS = {
                        tests=["--folder", "launch", "--repeat", "10"]),
     "faults": Campaign("file faults under asan and ubsan: tests of io, ten times", "asan",
                        tests=["--programs-only", "--folder", "io", "--repeat", "10"]),
+    "mutations": Campaign("one promise broken at a time: which tests notice", "release", script=["tools/mutate.py"]),
     "asan": Campaign("every test program under asan and ubsan", "asan_torch", tests=["--programs-only", "--timeout", "3600"]),
     "tsan": Campaign("every test program under tsan", "tsan_torch", tests=["--programs-only", "--timeout", "3600"]),
 }

@@ -160,11 +160,15 @@ TEST_F(Mpi4, SleepsWhileThereIsNothingToMove) {
 }
 
 // Kills one of four ranks in the middle of an operation. Every survivor reports a CommError with
-// its last operations within the timeout (4 s; more is allowed for a machine that is busy).
+// its last operations within the timeout; twice as much again is for a machine that is busy (with
+// eight others at work on each of its cores 4.3 s were seen).
+constexpr int kTimeoutSeconds = 4;
+
 class Killed : public Mpi4, public testing::WithParamInterface<const char*> {};
 
 TEST_P(Killed, RankIsACommErrorOnEverySurvivor) {
-  const Outcome outcome = run_under_mpi(4, std::string("fail ") + GetParam() + " 2 9 4");
+  const Outcome outcome = run_under_mpi(
+      4, std::string("fail ") + GetParam() + " 2 9 " + std::to_string(kTimeoutSeconds));
   EXPECT_NE(outcome.exit_code, 124) << "a survivor hung";
   int naming = 0;
   for (const int rank : {0, 1, 3}) {
@@ -173,7 +177,7 @@ TEST_P(Killed, RankIsACommErrorOnEverySurvivor) {
     EXPECT_THAT(lines[0], HasSubstr("CommError after"));
     double seconds = 1000;
     std::sscanf(lines[0].c_str(), "CommError after %lf", &seconds);
-    EXPECT_LT(seconds, 30);
+    EXPECT_LT(seconds, 3 * kTimeoutSeconds);
     naming += lines[0].find("rank 2 does not answer") != std::string::npos ? 1 : 0;
   }
   EXPECT_GT(naming, 0) << outcome.text;  // whoever waited for the dead one says so
