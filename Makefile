@@ -26,11 +26,12 @@ endif
 # Where it cannot be installed, the tests that need it are skipped and say so.
 peer = $(if $(filter none,$(SETUP))$(filter-out checkpoint,$(FOLDER)),@true,-@$(BUILD_PYTHON) tools/peer.py build/peer)
 build = $(BUILD_PYTHON) tools/build.py --python $(BUILD_PYTHON) $(if $(CUDA),--cuda $(CUDA))
-# Everything that needs no libtorch, under the address and undefined-behaviour sanitizers; over libtorch a part of the
-# matrix of stages under each of the address and thread sanitizers (`make campaign` runs all tests under each).
-build_asan = $(build) --preset asan -D CAPSTAN_TORCH=OFF -D CAPSTAN_CUDA=OFF
-build_reduced = $(build) --preset $(1) --tree build/$(1)_torch -D CAPSTAN_CUDA=OFF reduced_tests
-reduced := $(if $(filter-out matrix,$(FOLDER)),,asan tsan)
+# The tests need no benchmarks; `make bench`, `make campaign` and `make lint` compile those.
+tested := $(if $(FOLDER),--folder $(FOLDER),capstan/all examples/all tests/all)
+# What reduced.txt lists: everything that needs no libtorch under the address and undefined-behaviour sanitizers, over
+# libtorch a part of the tests under each of the address and thread sanitizers (`make campaign` runs all under each).
+build_reduced = $(build) --preset $(1) --tree build/$(1)_torch -D CAPSTAN_CUDA=OFF reduced_tests$(addprefix _,$(FOLDER))
+reduced := $(if $(FOLDER),$(if $(wildcard tests/$(FOLDER)/*_test.cpp),asan) $(if $(shell grep -s REDUCED tests/$(FOLDER)/CMakeLists.txt),tsan),asan tsan)
 run_tests = $(BUILD_PYTHON) tools/run_tests.py --python $(BUILD_PYTHON) --build $(TREE)
 
 .PHONY: help
@@ -64,11 +65,10 @@ train:
 .PHONY: test
 test:
 	$(call prepare,build test)
-	@$(build) $(if $(FOLDER),--folder $(FOLDER))
-	@$(build_asan) $(if $(FOLDER),--folder $(FOLDER))
+	@$(build) $(tested)
 	@$(foreach preset,$(reduced),$(call build_reduced,$(preset)) &&) true
 	$(peer)
-	@$(run_tests) --also build/asan $(foreach preset,$(reduced),--reduced build/$(preset)_torch) $(if $(FOLDER),--folder $(FOLDER))
+	@$(run_tests) $(foreach preset,$(reduced),--reduced build/$(preset)_torch) $(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: bench
 bench:
@@ -98,5 +98,5 @@ format:
 .PHONY: lint
 lint:
 	$(call prepare,build)
-	@$(build) --tree build/lint --configure-only
+	@$(build) --tree build/lint -D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON --configure-only
 	@$(BUILD_PYTHON) tools/lint.py --python $(BUILD_PYTHON) --build build/lint

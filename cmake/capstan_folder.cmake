@@ -1,8 +1,6 @@
 # One function per kind of thing we build, so that a folder's CMakeLists.txt is only its lists.
 
-set_property(GLOBAL PROPERTY CAPSTAN_TEST_LINES "")
-set_property(GLOBAL PROPERTY CAPSTAN_REDUCED_LINES "")
-add_custom_target(reduced_tests)  # what reduced.txt lists
+set_property(GLOBAL PROPERTY CAPSTAN_TESTS "")
 set_property(GLOBAL PROPERTY CAPSTAN_BENCHMARK_LINES "")
 
 # Every target of ours: its warnings, and what capstan_share_headers() finds it by.
@@ -43,8 +41,8 @@ endfunction()
 # capstan_test(NAME SOURCES a_test.cpp … [LINK target …] [HELPERS executable-target …] [ALONE filter] [REDUCED filter])
 # The GoogleTest program NAME_test. HELPERS are programs it starts; their folder is in its
 # environment as CAPSTAN_BIN (set by tools/run_tests.py). ALONE names those of its tests that measure
-# time and so run with nothing beside them. REDUCED names those of its tests that every
-# test run repeats under the sanitizers, libtorch included; the rest of them is for campaigns.
+# time and so run with nothing beside them. Every test run repeats programs without libtorch under the
+# address sanitizer; REDUCED names those of the other tests that it repeats under each sanitizer.
 function(capstan_test name)
   cmake_parse_arguments(T "" "ALONE;REDUCED" "SOURCES;LINK;HELPERS" ${ARGN})
   set(target ${name}_test)
@@ -57,15 +55,8 @@ function(capstan_test name)
     add_dependencies(${target} ${T_HELPERS})
   endif()
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
-  if(T_ALONE)
-    set_property(GLOBAL APPEND PROPERTY CAPSTAN_TEST_LINES "${folder} ${target} -${T_ALONE}\n${folder} ${target} ${T_ALONE} alone\n")
-  else()
-    set_property(GLOBAL APPEND PROPERTY CAPSTAN_TEST_LINES "${folder} ${target}\n")
-  endif()
-  if(T_REDUCED)
-    set_property(GLOBAL APPEND PROPERTY CAPSTAN_REDUCED_LINES "${folder} ${target} ${T_REDUCED}\n")
-    add_dependencies(reduced_tests ${target})
-  endif()
+  set_target_properties(${target} PROPERTIES CAPSTAN_FOLDER ${folder} CAPSTAN_ALONE "${T_ALONE}" CAPSTAN_REDUCED "${T_REDUCED}")
+  set_property(GLOBAL APPEND PROPERTY CAPSTAN_TESTS ${target})
 endfunction()
 
 # capstan_benchmark(NAME SOURCES … [LINK …] [RANKS n]): the program NAME_bench, run by `make bench`;
@@ -84,16 +75,38 @@ endfunction()
 # All programs lie in one folder, so that `capstan` finds `capstan-engine` beside it.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
-# tests.txt: one line `folder program [filter] [alone]` per GoogleTest program, for tools/run_tests.py;
-# reduced.txt: `folder program filter`, its part under the sanitizers;
-# benchmarks.txt: one line `program ranks` per benchmark.
+# For tools/run_tests.py, lines `folder program [filter] [alone]`:
+#   tests.txt    every GoogleTest program
+#   reduced.txt  what every test run repeats in a tree with this sanitizer; target reduced_tests, of one
+#                folder reduced_tests_FOLDER
+# benchmarks.txt: lines `program ranks`.
 function(capstan_write_manifest)
-  get_property(lines GLOBAL PROPERTY CAPSTAN_TEST_LINES)
-  list(JOIN lines "" text)
-  file(WRITE ${PROJECT_BINARY_DIR}/tests.txt "${text}")
-  get_property(lines GLOBAL PROPERTY CAPSTAN_REDUCED_LINES)
-  list(JOIN lines "" text)
-  file(WRITE ${PROJECT_BINARY_DIR}/reduced.txt "${text}")
+  get_property(tests GLOBAL PROPERTY CAPSTAN_TESTS)
+  add_custom_target(reduced_tests)
+  foreach(test ${tests})
+    get_target_property(folder ${test} CAPSTAN_FOLDER)
+    get_target_property(alone ${test} CAPSTAN_ALONE)
+    get_target_property(reduced ${test} CAPSTAN_REDUCED)
+    if(alone)
+      string(APPEND test_lines "${folder} ${test} -${alone}\n${folder} ${test} ${alone} alone\n")
+    else()
+      string(APPEND test_lines "${folder} ${test}\n")
+    endif()
+    capstan_links(${test} capstan::torch over_torch)
+    if(NOT over_torch AND CAPSTAN_SANITIZE MATCHES "address")
+      set(reduced "*")
+    endif()
+    if(NOT TARGET reduced_tests_${folder})
+      add_custom_target(reduced_tests_${folder})
+      add_dependencies(reduced_tests reduced_tests_${folder})
+    endif()
+    if(reduced)
+      string(APPEND reduced_lines "${folder} ${test} ${reduced}\n")
+      add_dependencies(reduced_tests_${folder} ${test})
+    endif()
+  endforeach()
+  file(WRITE ${PROJECT_BINARY_DIR}/tests.txt "${test_lines}")
+  file(WRITE ${PROJECT_BINARY_DIR}/reduced.txt "${reduced_lines}")
   get_property(lines GLOBAL PROPERTY CAPSTAN_BENCHMARK_LINES)
   list(JOIN lines "" text)
   file(WRITE ${PROJECT_BINARY_DIR}/benchmarks.txt "${text}")

@@ -1,9 +1,13 @@
 # Compiler flags that hold for every target of ours.
 find_program(CAPSTAN_CCACHE ccache)
 if(CAPSTAN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CAPSTAN_CCACHE})
+  # What ccache asks for where headers are precompiled: it cannot see macros and times inside them.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CAPSTAN_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CAPSTAN_CCACHE})
 endif()
+
+# A precompiled header serves libraries and programs where both are compiled alike.
+set(CMAKE_CXX_COMPILE_OPTIONS_PIE ${CMAKE_CXX_COMPILE_OPTIONS_PIC})
 
 # The optimizer kernels promise equal bits from every instruction set: the compiler must not
 # contract a*b+c on its own (explicit fma calls stay what they are).

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests of one or more build trees and ends with the line `N passed, M failed, K skipped`.
 
-    tools/run_tests.py --python PYTHON --build build/release [--also build/asan] [--folder comm]
+    tools/run_tests.py --python PYTHON --build build/release [--reduced build/asan_torch] [--folder comm]
 
 GoogleTest programs come from <build>/tests.txt (lines `folder program [filter] [alone]`), pytest suites are
 the folders of tests/ that hold test_*.py, in parts of a few files. As many run side by side as there are
@@ -261,7 +261,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", required=True, help="the interpreter that has torch and pytest")
     parser.add_argument("--build", type=Path, required=True, help="build tree for programs and pytest")
-    parser.add_argument("--also", type=Path, action="append", default=[], help="tree of which only programs are run")
     parser.add_argument("--reduced", type=Path, action="append", default=[], help="tree of which its reduced.txt is run")
     parser.add_argument("--programs-only", action="store_true", help="no pytest")
     parser.add_argument("--folder", default="", help="only the tests of this folder")
@@ -278,8 +277,6 @@ def main():
     out = build / "test_results"
     out.mkdir(exist_ok=True)
     jobs = program_jobs(build, options.folder, options.python, out)
-    for tree in options.also:
-        jobs += program_jobs(tree.resolve(), options.folder, options.python, out)
     for tree in options.reduced:
         jobs += program_jobs(tree.resolve(), options.folder, options.python, out, "reduced.txt")
     if not options.programs_only:

@@ -3,7 +3,9 @@
 
 #include <memory>
 
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 
 #include "capstan/nn/unit.h"
 
