@@ -1,6 +1,7 @@
 #include "capstan/checkpoint/piece_writer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "capstan/checkpoint/checksum.h"
@@ -12,6 +13,9 @@ namespace {
 // Enough that copying and writing overlap and the disk's queue is never empty; more only costs
 // memory.
 constexpr int kBuffers = 8;
+
+// A disk that has not taken a block by then has failed.
+constexpr std::chrono::minutes kWritePatience{10};
 
 std::int64_t bytes_per_buffer(const BufferOptions& options) {
   const std::int64_t share = options.several ? options.bytes / kBuffers : options.bytes;
@@ -31,7 +35,7 @@ PieceWriter::PieceWriter(const FilePlan& plan, std::filesystem::path folder,
       slots_(buffers.several ? kBuffers : 1),
       ring_({}, silence_, disk.open_queue({})) {
   for (Slot& slot : slots_) {
-    slot.buffer = io::AlignedBuffer(block_bytes_ + io::kDirectIoAlignBytes);
+    slot.buffer = std::make_shared<io::AlignedBuffer>(block_bytes_ + io::kDirectIoAlignBytes);
   }
 }
 
@@ -55,20 +59,20 @@ void PieceWriter::write_block(const Piece& piece, TensorPlace place, std::int64_
                               std::int64_t end) {
   Slot& slot = slots_[next_slot_];
   next_slot_ = (next_slot_ + 1) % slots_.size();
-  slot.write.wait();
+  slot.write.wait_at_most(kWritePatience);
   const std::int64_t offset = plan_.stored(place).begin + begin;
   // Memory aligned like the file: the middle of the block can go to the disk directly.
   const std::span<std::byte> bytes =
-      slot.buffer.bytes().subspan(static_cast<std::size_t>(offset % io::kDirectIoAlignBytes),
-                                  static_cast<std::size_t>(end - begin));
+      slot.buffer->bytes().subspan(static_cast<std::size_t>(offset % io::kDirectIoAlignBytes),
+                                   static_cast<std::size_t>(end - begin));
   piece.fill(begin, bytes);
-  slot.write = ring_.write(file(place.file), offset, bytes);
+  slot.write = ring_.write(file(place.file), offset, bytes, slot.buffer);
   part_.blocks.push_back({place.file, place.tensor, begin, end, checksum(bytes)});
   written_bytes_ += end - begin;
 }
 
 Part PieceWriter::finish() {
-  for (Slot& slot : slots_) slot.write.wait();
+  for (Slot& slot : slots_) slot.write.wait_at_most(kWritePatience);
   for (const std::optional<io::File>& file : files_) {
     if (file) sync_file(*file, disk_.calls);
   }

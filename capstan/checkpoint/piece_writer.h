@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,7 +63,7 @@ class PieceWriter {
 
  private:
   struct Slot {
-    io::AlignedBuffer buffer;
+    std::shared_ptr<io::AlignedBuffer> buffer;  // shared with a write that may outlive this
     io::PendingIo write;
   };
 
@@ -75,7 +76,7 @@ class PieceWriter {
   std::int64_t block_bytes_;
   NullLogger silence_;
   std::vector<std::optional<io::File>> files_;
-  std::vector<Slot> slots_;  // before the ring, which still writes from them when it goes
+  std::vector<Slot> slots_;
   io::Ring ring_;
   std::size_t next_slot_ = 0;
   std::int64_t written_bytes_ = 0;

@@ -62,6 +62,8 @@ void write_durably(const std::filesystem::path& path, std::span<const std::byte>
                    DurableCalls& calls) {
   std::filesystem::path partial = path;
   partial += ".partial";
+  std::error_code stale;
+  std::filesystem::remove(partial, stale);  // a link there, say: nothing is written through it
   try {
     write_all(File::open(partial, {.access = Access::create}), bytes, calls);
     commit_file(partial, path, calls);

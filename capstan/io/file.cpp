@@ -57,6 +57,10 @@ File File::open(const std::filesystem::path& path, const OpenOptions& options) {
   return File(std::make_shared<Descriptor>(path, fd, direct_fd));
 }
 
+File File::adopt(const std::filesystem::path& path, int fd) {
+  return File(std::make_shared<Descriptor>(path, fd, /*direct_fd=*/-1));
+}
+
 std::int64_t File::size_bytes() const {
   struct stat facts{};
   if (::fstat(descriptor_->fd(), &facts) != 0) {

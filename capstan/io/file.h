@@ -50,6 +50,8 @@ class File {
  public:
   // Throws IoError with the path, the errno and the fix.
   static File open(const std::filesystem::path& path, const OpenOptions& options);
+  // Over a descriptor that was opened with flags of its own; closes it.
+  static File adopt(const std::filesystem::path& path, int fd);
 
   File(File&&) noexcept = default;
   File& operator=(File&&) noexcept = default;

@@ -1,6 +1,7 @@
 // How files are read and written asynchronously.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 namespace capstan::io {
@@ -11,6 +12,8 @@ struct Options {
   int threads = 1;                     // queue_depth requests for each of these are in flight
   bool single_submit = false;          // hand requests to the kernel one by one; slower, fairer
   bool overlap_events = true;          // collect finished requests while new ones are submitted
+  // A ring that is closed gives up a disk on which no transfer ends for so long.
+  std::chrono::milliseconds close_patience{60'000};
   bool operator==(const Options&) const = default;
 };
 

@@ -4,17 +4,17 @@
 #include <utility>
 
 #include "capstan/io/request.h"
-#include "capstan/io/ring.h"
+#include "capstan/io/ring_core.h"
 
 namespace capstan::io {
 
-PendingIo::PendingIo(Ring& ring, std::shared_ptr<Request> request)
-    : ring_(&ring), request_(std::move(request)) {}
+PendingIo::PendingIo(std::shared_ptr<RingCore> ring, std::shared_ptr<Request> request)
+    : ring_(std::move(ring)), request_(std::move(request)) {}
 
 PendingIo& PendingIo::operator=(PendingIo&& other) noexcept {
   if (this != &other) {
     drop();
-    ring_ = other.ring_;
+    ring_ = std::move(other.ring_);
     request_ = std::move(other.request_);
   }
   return *this;
@@ -25,6 +25,7 @@ PendingIo::~PendingIo() { drop(); }
 void PendingIo::drop() noexcept {
   if (!done()) ring_->adopt(*request_);
   request_.reset();
+  ring_.reset();
 }
 
 bool PendingIo::done() const { return request_ == nullptr || request_->done; }

@@ -7,6 +7,7 @@
 namespace capstan::io {
 
 class Ring;
+class RingCore;
 struct Request;
 
 // Keeps the file open and whatever the caller gave as `keep` alive until the transfer is done.
@@ -29,10 +30,10 @@ class [[nodiscard]] PendingIo {
 
  private:
   friend class Ring;
-  PendingIo(Ring& ring, std::shared_ptr<Request> request);
+  PendingIo(std::shared_ptr<RingCore> ring, std::shared_ptr<Request> request);
   void drop() noexcept;
 
-  Ring* ring_ = nullptr;              // used only while the request is unfinished
+  std::shared_ptr<RingCore> ring_;    // used only while the request is unfinished
   std::shared_ptr<Request> request_;  // shared with the ring while in flight
 };
 

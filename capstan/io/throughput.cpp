@@ -28,7 +28,7 @@ struct Bench {
   File file;
   std::int64_t bytes = 0;
   std::int64_t block_bytes = 0;
-  std::vector<AlignedBuffer> chunks;
+  std::vector<std::shared_ptr<AlignedBuffer>> chunks;
 };
 
 // Bytes that no disk can compress or recognise as empty.
@@ -57,8 +57,8 @@ Bench prepare(const ThroughputPlan& plan) {
   bench.file.reserve(plan.bytes);
   const std::int64_t chunk = std::max(kChunkBytes, block);
   for (std::size_t i = 0; i < kChunks; ++i) {
-    bench.chunks.emplace_back(chunk);
-    fill_with_noise(bench.chunks.back().bytes(), i + 1);
+    bench.chunks.push_back(std::make_shared<AlignedBuffer>(chunk));
+    fill_with_noise(bench.chunks.back()->bytes(), i + 1);
   }
   return bench;
 }
@@ -67,12 +67,12 @@ Bench prepare(const ThroughputPlan& plan) {
 // others use: one small buffer would stay in the processor's cache.
 void transfer_plainly(Bench& bench, OpKind kind) {
   const Descriptor& file = *bench.file.descriptor();
-  const std::int64_t chunk_bytes = bench.chunks[0].size_bytes();
+  const std::int64_t chunk_bytes = bench.chunks[0]->size_bytes();
   for (std::int64_t offset = 0; offset < bench.bytes;) {
     const std::int64_t wanted = std::min(bench.block_bytes, bench.bytes - offset);
     const bool direct = file.direct() && wanted % kDirectIoAlignBytes == 0;
     const int fd = direct ? file.direct_fd() : file.fd();
-    AlignedBuffer& chunk = bench.chunks[static_cast<std::size_t>(offset / chunk_bytes) % kChunks];
+    AlignedBuffer& chunk = *bench.chunks[static_cast<std::size_t>(offset / chunk_bytes) % kChunks];
     const std::int64_t begin = std::min(offset % chunk_bytes, chunk_bytes - wanted);
     const auto bytes =
         chunk.bytes().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(wanted));
@@ -96,11 +96,11 @@ void transfer_through(Ring& ring, Bench& bench, OpKind kind) {
   for (std::int64_t offset = 0; offset < bench.bytes;) {
     const std::size_t place = turn++ % window.size();
     window[place].wait();
-    AlignedBuffer& chunk = bench.chunks[place];
-    const std::int64_t wanted = std::min(chunk.size_bytes(), bench.bytes - offset);
-    const auto bytes = chunk.bytes().first(static_cast<std::size_t>(wanted));
-    window[place] = kind == OpKind::read ? ring.read(bench.file, offset, bytes)
-                                         : ring.write(bench.file, offset, bytes);
+    const std::shared_ptr<AlignedBuffer>& chunk = bench.chunks[place];
+    const std::int64_t wanted = std::min(chunk->size_bytes(), bench.bytes - offset);
+    const auto bytes = chunk->bytes().first(static_cast<std::size_t>(wanted));
+    window[place] = kind == OpKind::read ? ring.read(bench.file, offset, bytes, chunk)
+                                         : ring.write(bench.file, offset, bytes, chunk);
     offset += wanted;
   }
   for (PendingIo& pending : window) pending.wait();

@@ -1,4 +1,7 @@
 #include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -212,6 +215,63 @@ TEST_P(FaultTest, WritingToAFileOpenedForReadingNamesTheFile) {
   std::vector<std::byte> out(100);
   EXPECT_THAT(message_of(ring.write(file, 0, out)),
               AllOf(HasSubstr("EBADF"), HasSubstr("read_write"), HasSubstr(file.path().string())));
+}
+
+// Takes operations and completes them only when it is told to.
+class HungQueue final : public RawQueue {
+ public:
+  int depth() const override { return 4; }
+  Submitted submit(std::span<const RawOp> ops) override {
+    const std::lock_guard lock(mutex_);
+    for (const RawOp& op : ops) held_.push_back({op.tag, op.bytes});
+    return {.accepted = std::ssize(ops)};
+  }
+  std::int64_t wait(std::span<RawDone> out) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return answering_ && !held_.empty(); });
+    out[0] = held_.back();
+    held_.pop_back();
+    return 1;
+  }
+  void answer() {
+    const std::lock_guard lock(mutex_);
+    answering_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<RawDone> held_;
+  bool answering_ = false;
+};
+
+TEST(Ring, AClosedRingGivesUpADiskThatNeverAnswersAndKeepsItsMemory) {
+  const test::TempFolder folder;
+  RecordingLogger logger;
+  auto queue = std::make_unique<HungQueue>();
+  HungQueue& disk = *queue;
+  File file = File::open(folder / "x", {.access = Access::create});
+  auto memory = std::make_shared<AlignedBuffer>(1 << 20);
+  const std::weak_ptr<AlignedBuffer> watched = memory;
+  PendingIo held;
+  {
+    Ring ring({.block_bytes = 4096, .close_patience = milliseconds(100)}, logger,
+              {.queue = std::move(queue)});
+    held = ring.write(file, 0, memory->bytes(), memory);
+    EXPECT_THROW(held.wait_at_most(milliseconds(10)), IoError);
+  }  // closes
+  memory.reset();
+  EXPECT_TRUE(held.done());
+  EXPECT_THROW(held.wait(), IoError);
+  EXPECT_THAT(logger.lines(), testing::Contains(HasSubstr("are given up")));
+  held = {};
+  EXPECT_FALSE(watched.expired()) << "the disk may still read it";
+  disk.answer();
+  for (int i = 0; i < 3000 && !watched.expired(); ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_TRUE(watched.expired());
 }
 
 }  // namespace
