@@ -41,7 +41,7 @@ struct BackgroundJob {
   // How much host memory may be copied aside at a time; copies of a device's come on top.
   std::int64_t copy_bytes = 0;
   TakeMemory take_memory = plain_memory;  // called by several threads
-  std::chrono::seconds timeout{600};      // how long ranks wait for each other
+  std::chrono::seconds timeout{0};        // how long ranks wait for each other
 };
 
 // Rank 0 makes the unfinished folder and commits; the ranks meet through notes in that folder, so

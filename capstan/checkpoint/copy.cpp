@@ -7,6 +7,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/file_plan.h"
+#include "capstan/checkpoint/folder_lock.h"
 #include "capstan/checkpoint/part.h"
 #include "capstan/checkpoint/piece_writer.h"
 
@@ -51,6 +52,8 @@ Committed copy_checkpoint(Reader& from, const CopyTarget& to) {
                             .latest = to.latest,
                             .state = from.index().state,
                             .extra_files = extra_files(from)};
+  const FolderLock lock(to.folder);
+  const SaveTurn turn(lock);
   io::DurableCalls calls;
   Disk disk = system_disk(calls);
   const std::filesystem::path partial = begin_save(request, plan, disk);

@@ -15,7 +15,8 @@ struct CopyTarget {
   bool latest = true;  // as in SaveRequest
 };
 
-// Through one bounded buffer. Throws as saving and reading do; nothing is left then.
+// Through one bounded buffer, while nobody else saves into the folder. Throws as saving and reading
+// do; nothing is left then.
 Committed copy_checkpoint(Reader& from, const CopyTarget& to);
 
 }  // namespace capstan::checkpoint

@@ -172,7 +172,6 @@ int convert(const CheckpointArguments& arguments) {
                               "no file `latest`"});
   }
   const fs::path& from = *found;
-  const checkpoint::FolderLock lock(arguments.into);
   checkpoint::Reader reader = checkpoint::open_reader(from);
   const checkpoint::Committed committed =
       checkpoint::copy_checkpoint(reader, {arguments.into, from.filename().string()});

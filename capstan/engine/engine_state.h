@@ -113,6 +113,7 @@ class EngineState {
   void add_rng(SaveContents& contents);
   std::vector<NamedTensor> rng_states() const;
   void check_tags(const std::string& tag);
+  std::unique_ptr<checkpoint::SaveTurn> take_turn(const std::filesystem::path& folder);
   checkpoint::BufferOptions buffer_options() const;
   void save_now(const checkpoint::SaveRequest& request, const checkpoint::FilePlan& plan,
                 const std::vector<checkpoint::Piece>& pieces);
@@ -176,6 +177,7 @@ class EngineState {
   std::unique_ptr<checkpoint::FolderLock> folder_lock_;  // of the folder last saved to, on rank 0
   // A save in the background, as the log tells of it.
   struct Saving {
+    std::unique_ptr<checkpoint::SaveTurn> turn;  // on rank 0
     Saved saved;
     std::chrono::steady_clock::time_point began;
     std::chrono::nanoseconds blocked{0};  // training, apart from what the save counts itself

@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,6 +46,58 @@ TEST(FolderLock, ASecondJobIsToldWhoSavesHere) {
                                std::to_string(::getppid())) != std::string::npos;
             }),
             "exit 0");
+}
+
+TEST(FolderLock, TwoEnginesOfOneProcessTakeTurnsAndOneThatEndsLeavesTheOthersLock) {
+  const test::TempFolder folder;
+  const auto other_job_is_refused = [&] {
+    return in_another_process([&] {
+             return !error_text([&] { const FolderLock theirs(folder.path()); }).empty();
+           }) == 0;
+  };
+  auto first = std::make_unique<FolderLock>(folder.path());
+  auto second = std::make_unique<FolderLock>(folder.path());
+  EXPECT_FALSE(first->shared());
+  EXPECT_TRUE(second->shared());
+  {
+    const SaveTurn turn(*first);
+    EXPECT_THAT(error_text([&] { const SaveTurn too(*second); }),
+                HasSubstr("another engine of this process is saving"));
+  }
+  EXPECT_EQ(error_text([&] { const SaveTurn turn(*second); }), "");
+  second.reset();
+  EXPECT_TRUE(other_job_is_refused());  // a lock of the process would be gone
+  second = std::make_unique<FolderLock>(folder.path());
+  first.reset();
+  second->own();
+  EXPECT_FALSE(second->shared());
+  EXPECT_TRUE(other_job_is_refused());
+}
+
+TEST(FolderLock, NothingIsWrittenThroughALinkNorIntoWhatIsNoPlainFile) {
+  const auto contents = [](const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  using Make =
+      std::function<void(const std::filesystem::path& victim, const std::filesystem::path&)>;
+  const std::vector<Make> ways = {
+      [](const auto& victim, const auto& lock) { std::filesystem::create_symlink(victim, lock); },
+      [](const auto& victim, const auto& lock) { std::filesystem::create_hard_link(victim, lock); },
+      [](const auto&, const auto& lock) { ::mkfifo(lock.c_str(), 0600); }};
+  for (const Make& make : ways) {
+    const test::TempFolder folder;
+    std::ofstream(folder / "victim") << "precious";
+    make(folder / "victim", folder / ".lock");
+    EXPECT_THAT(error_text([&] { const FolderLock lock(folder.path()); }),
+                HasSubstr("a link or not a plain file"));
+    EXPECT_EQ(contents(folder / "victim"), "precious");
+  }
+  const test::TempFolder folder;
+  std::ofstream(folder / "victim") << "precious";
+  std::filesystem::create_symlink(folder / "victim", folder / "latest.partial");
+  save({.folder = folder.path()});
+  EXPECT_EQ(contents(folder / "victim"), "precious");
 }
 
 TEST(FolderLock, GoesWithTheProcessThatHeldIt) {

@@ -15,7 +15,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::IsSupersetOf;
 
 engine::Options bf16_options() {
   engine::Options options = fp32_options(2);
@@ -170,6 +169,29 @@ TEST(Damaged, AFolderWithoutCheckpointsIsStillNoError) {
   const Outcome outcome = go_on(folder.path());
   EXPECT_EQ(outcome.tag + outcome.error, "");
   EXPECT_TRUE(std::filesystem::exists(folder / "global_step1" / "index.json"));
+}
+
+// As a second Trainer.train() does it: the engine before it may still be there.
+TEST(Folder, TwoEnginesOfOneProcessSaveInTurn) {
+  const TempFolder folder;
+  Listener listener;
+  run_ranks(1, [&](comm::Group& group) {
+    SmallModel models[2] = {SmallModel(kWidth, kBlocks, kClasses),
+                            SmallModel(kWidth, kBlocks, kClasses)};
+    auto first =
+        std::make_unique<Engine>(models[0], bf16_options(), engine::Parts{.group = &group});
+    Engine second(models[1], bf16_options(), {.group = &group, .logger = &listener});
+    for (int turn = 0; turn < 2; ++turn) {
+      EXPECT_NO_THROW(first->save_checkpoint(folder.path(), {.asynchronous = true}));
+      first->finish_saves();
+      EXPECT_NO_THROW(second.save_checkpoint(folder.path(), {.asynchronous = true}));
+      second.finish_saves();
+    }
+    first.reset();
+    EXPECT_NO_THROW(second.save_checkpoint(folder.path()));
+  });
+  EXPECT_THAT(listener.warnings,
+              testing::ElementsAre(HasSubstr("another engine of this process saves into")));
 }
 
 }  // namespace
