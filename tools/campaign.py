@@ -43,9 +43,12 @@ class Campaign:
 
 CAMPAIGNS = {
     "fuzz": Campaign("1,000,000 mutated configurations under asan and ubsan", "asan", program=["config_fuzz", "1000000"]),
+    "fuzz-files": Campaign("1,000,000 changed files for every reader under asan and ubsan", "asan", program=["fuzz", "1000000"]),
     "kills": Campaign("killed and stopped ranks: tests of comm, ten times", "release",
                       tests=["--folder", "comm", "--repeat", "10"]),
     "checkpoint-kills": Campaign("200 kills at random moments of saves", "release", program=["checkpoint_kills", "200"]),
+    "run-kills": Campaign("200 kills of two ranks that save in the background", "release",
+                          script=["tests/checkpoint/run_kills.py", "200"]),
     "nvme-kills": Campaign("100 kills at random moments of training with all state on disk", "release",
                            script=["tests/cli/nvme_kills.py", "100"]),
     "launch": Campaign("real launchers and failing ranks: tests of launch, ten times", "release",

@@ -22,6 +22,7 @@
 namespace capstan::checkpoint {
 namespace {
 
+constexpr int kMostScans = 20;
 constexpr std::string_view kSetAside = ".set-aside";
 // Of one whose index cannot be read: it may be the newest.
 constexpr std::int64_t kUnknownSequence = std::numeric_limits<std::int64_t>::max();
@@ -69,6 +70,29 @@ bool is_unusable(Found& found, const std::vector<Found>& unusable) {
   });
   if (known != unusable.end()) found = *known;
   return !found.problem.empty();
+}
+
+// Nothing where a checkpoint went away meanwhile, or where `latest` says that one should be there
+// and none is.
+std::optional<std::vector<Found>> scan(const std::filesystem::path& folder) {
+  std::vector<Found> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::filesystem::path path = at->path();
+    std::error_code gone;
+    if (path.filename().string().starts_with('.') || !std::filesystem::is_directory(path, gone)) {
+      continue;
+    }
+    if (was_a_checkpoint(path)) {
+      found.push_back(look_at(path));
+      // One that was just exchanged for a new one of its tag is half of each.
+      if (!found.back().problem.empty()) found.back() = look_at(path);
+    }
+    if (!std::filesystem::exists(path, gone)) return std::nullopt;
+  }
+  if (found.empty() && std::filesystem::exists(folder / kLatestFile, error)) return std::nullopt;
+  return found;
 }
 
 IoError none_complete(const std::filesystem::path& folder, const std::vector<Found>& damaged) {
@@ -131,15 +155,10 @@ Found look_at(const std::filesystem::path& checkpoint) {
 }
 
 std::vector<Found> list_checkpoints(const std::filesystem::path& folder) {
-  std::vector<Found> found;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
-       at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (!name.starts_with('.') && was_a_checkpoint(at->path())) {
-      found.push_back(look_at(at->path()));
-    }
-  }
+  // A job that saves here may remove one while we look, after it has saved another.
+  std::optional<std::vector<Found>> seen;
+  for (int i = 0; i < kMostScans && !seen; ++i) seen = scan(folder);
+  std::vector<Found> found = std::move(seen).value_or(std::vector<Found>{});
   std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
     return std::pair(a.sequence, a.tag) > std::pair(b.sequence, b.tag);
   });

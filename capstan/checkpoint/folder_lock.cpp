@@ -59,6 +59,14 @@ bool take(const io::File& file, off_t byte, short type) {
   throw io::io_failure({.verb = "lock", .file = file.path()}, errno);
 }
 
+bool is_still_there(const io::File& file) {
+  struct stat named{};
+  struct stat opened{};
+  return ::lstat(file.path().c_str(), &named) == 0 &&
+         ::fstat(file.descriptor()->fd(), &opened) == 0 && named.st_ino == opened.st_ino &&
+         named.st_dev == opened.st_dev;
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -84,7 +92,8 @@ FolderLock::FolderLock(const std::filesystem::path& folder)
 }
 
 void FolderLock::own() {
-  if (owned_) return;
+  if (owned_ && is_still_there(file_)) return;
+  if (owned_) file_ = open_lock_file(folder_);  // somebody removed the folder
   owned_ = take(file_, kOwnerByte, F_WRLCK);
   if (!owned_) {
     const std::string holder(trim(read_text(file_, 0, file_.size_bytes())));

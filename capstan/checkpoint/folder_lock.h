@@ -19,7 +19,8 @@ class FolderLock {
   const std::filesystem::path& folder() const { return folder_; }
   // Another engine of this process owns the folder.
   bool shared() const { return !owned_; }
-  // Again, where the folder was shared: its owner may be gone. Throws as the constructor.
+  // Again, where the folder was shared, whose owner may be gone, or was removed meanwhile. Throws
+  // as the constructor.
   void own();
 
  private:

@@ -1,5 +1,6 @@
 // Loading the state of an engine: any saved stage, number of ranks and precision into any other.
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include <ATen/core/grad_mode.h>
@@ -18,6 +19,15 @@
 #include "capstan/recompute/rng_state.h"
 
 namespace capstan::engine {
+
+// A tensor of the checkpoint or the model without its like in the other.
+struct LoadMisfit {
+  enum class Kind { missing, shape, type, extra, state };
+  Kind kind;
+  std::string text;  // one sentence
+  int param = -1;    // whose state it is
+};
+
 namespace {
 
 using checkpoint::IndexTensor;
@@ -38,6 +48,32 @@ const IndexTensor* find_stored(const Reader& reader, const std::string& column,
   return nullptr;
 }
 
+// A few are listed. Of many of one kind, a model of another size, the first stands for all.
+std::string told(const std::vector<LoadMisfit>& problems) {
+  constexpr std::int64_t kListed = 8;
+  using Kind = LoadMisfit::Kind;
+  const std::array<std::pair<Kind, const char*>, 5> kinds = {
+      {{Kind::missing, "are missing in the checkpoint"},
+       {Kind::shape, "have another shape"},
+       {Kind::type, "hold numbers of another kind"},
+       {Kind::extra, "are in the checkpoint but not in the model"},
+       {Kind::state, "states of the optimizer are missing or of another shape"}}};
+  std::string text;
+  for (const auto& [kind, what] : kinds) {
+    const auto of_kind = [kind = kind](const LoadMisfit& each) { return each.kind == kind; };
+    const std::int64_t count = std::ranges::count_if(problems, of_kind);
+    const auto first = std::ranges::find_if(problems, of_kind);
+    if (count > kListed) {
+      text += fmt::format("\n    {} {}, the first: {}", count, what, first->text);
+      continue;
+    }
+    for (const LoadMisfit& each : problems) {
+      if (of_kind(each)) text += "\n    " + each.text;
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 // Which stored tensor goes where, decided before anything is touched.
@@ -45,9 +81,9 @@ struct EngineState::LoadPlan {
   std::vector<const IndexTensor*> weights;  // by parameter; null: stays as it is
   std::vector<const IndexTensor*> masters;  // likewise; null: from the weights
   std::vector<std::pair<const IndexTensor*, at::Tensor>> buffers;
-  std::vector<std::string> misfits;     // of the weights, one sentence each
-  std::vector<std::string> unloadable;  // of the optimizer
-  bool has_masters = true;              // false: their files are not complete, the weights' are
+  std::vector<LoadMisfit> misfits;     // of the weights
+  std::vector<LoadMisfit> unloadable;  // of the optimizer
+  bool has_masters = true;             // false: their files are not complete, the weights' are
   bool optimizer = false;
 };
 
@@ -57,20 +93,23 @@ void EngineState::plan_weights(LoadPlan& plan, const Reader& reader, const Store
                         const std::vector<std::int64_t>& shape,
                         bool floating) -> const IndexTensor* {
     if (stored == nullptr) {
-      plan.misfits.push_back(fmt::format("'{}' is missing in the checkpoint", name));
+      plan.misfits.push_back(
+          {LoadMisfit::Kind::missing, fmt::format("'{}' is missing in the checkpoint", name)});
       return nullptr;
     }
     used.insert(stored);
     if (checkpoint::is_floating(stored->spec.element) != floating) {
-      plan.misfits.push_back(fmt::format("'{}' holds {} in the checkpoint, {} in the model", name,
-                                         checkpoint::name(stored->spec.element),
-                                         floating ? "floating-point numbers" : "integers"));
+      plan.misfits.push_back(
+          {LoadMisfit::Kind::type, fmt::format("'{}' holds {} in the checkpoint, {} in the model",
+                                               name, checkpoint::name(stored->spec.element),
+                                               floating ? "floating-point numbers" : "integers")});
       return nullptr;
     }
     if (stored->spec.shape == shape) return stored;
-    plan.misfits.push_back(fmt::format("'{}' has shape [{}] in the checkpoint, [{}] in the model",
-                                       name, fmt::join(stored->spec.shape, ", "),
-                                       fmt::join(shape, ", ")));
+    plan.misfits.push_back(
+        {LoadMisfit::Kind::shape,
+         fmt::format("'{}' has shape [{}] in the checkpoint, [{}] in the model", name,
+                     fmt::join(stored->spec.shape, ", "), fmt::join(shape, ", "))});
     return nullptr;
   };
   const int params = static_cast<int>(sharded->plan().params.size());
@@ -99,7 +138,8 @@ void EngineState::plan_weights(LoadPlan& plan, const Reader& reader, const Store
     const bool alias = extras_.aliases.contains(tensor.spec.name);
     if (used.contains(&tensor) || alias) continue;
     plan.misfits.push_back(
-        fmt::format("'{}' is in the checkpoint but not in the model", tensor.spec.name));
+        {LoadMisfit::Kind::extra,
+         fmt::format("'{}' is in the checkpoint but not in the model", tensor.spec.name)});
   }
 }
 
@@ -116,8 +156,10 @@ void EngineState::plan_optimizer(LoadPlan& plan, const Reader& reader, const Sto
   for (const std::string& state : wanted) {
     const std::string column = checkpoint::kOptimizerPrefix + state;
     if (reader.index().find(column) == nullptr) {
-      plan.unloadable.push_back(fmt::format("the optimizer's state '{}' is missing; saved were: {}",
-                                            state, fmt::join(saved.optimizer_states, ", ")));
+      plan.unloadable.push_back(
+          {LoadMisfit::Kind::missing,
+           fmt::format("the optimizer's state '{}' is missing; saved were: {}", state,
+                       fmt::join(saved.optimizer_states, ", "))});
       continue;
     }
     for (int p = 0; p < static_cast<int>(sharded->plan().params.size()); ++p) {
@@ -126,8 +168,10 @@ void EngineState::plan_optimizer(LoadPlan& plan, const Reader& reader, const Sto
       }
       const IndexTensor* const stored = find_stored(reader, column, names, p);
       if (stored != nullptr && stored->spec.shape == names.spec(p, {}).shape) continue;
-      plan.unloadable.push_back(fmt::format("'{}' of '{}' is {}", state, names.name(p),
-                                            stored == nullptr ? "missing" : "of another shape"));
+      plan.unloadable.push_back({LoadMisfit::Kind::state,
+                                 fmt::format("'{}' of '{}' is {}", state, names.name(p),
+                                             stored == nullptr ? "missing" : "of another shape"),
+                                 p});
     }
   }
   plan.optimizer = plan.unloadable.empty();
@@ -141,17 +185,21 @@ EngineState::LoadPlan EngineState::load_plan(const Reader& reader, const LoadOpt
   }
   plan_weights(plan, reader, names);
   if (how.load_optimizer_states && !how.load_module_only) plan_optimizer(plan, reader, names);
-  std::vector<std::string> problems = plan.unloadable;
+  std::vector<LoadMisfit> problems = plan.unloadable;
   if (how.load_module_strict) {
+    // States of a weight that does not fit do not either: the weight is told, they follow.
+    std::erase_if(problems, [&](const LoadMisfit& each) {
+      return each.param >= 0 && plan.weights[static_cast<std::size_t>(each.param)] == nullptr;
+    });
     problems.insert(problems.begin(), plan.misfits.begin(), plan.misfits.end());
   }
-  if (problems.empty()) return plan;
+  if (problems.empty() && (plan.optimizer || plan.unloadable.empty())) return plan;
   throw ConfigError(
-      {.what = fmt::format("the checkpoint does not fit the model and its optimizer:\n    {}",
-                           fmt::join(problems, "\n    ")),
+      {.what = "the checkpoint does not fit the model and its optimizer:" + told(problems),
        .where = reader.folder().string(),
-       .fix = "build the model as it was saved; load_module_strict=false skips weights that do not "
-              "fit, load_optimizer_states=false starts the optimizer anew"});
+       .fix = "build the model as it was saved (`capstan checkpoint inspect --tensors` lists all "
+              "that is there); load_module_strict=false skips weights that do not fit, "
+              "load_optimizer_states=false starts the optimizer anew"});
 }
 
 // This rank's shard, or everything where nothing is sharded. Masters first: the parameter follows
@@ -343,7 +391,7 @@ Loaded EngineState::load_from(const std::filesystem::path& chosen, const LoadOpt
   loaded.client_state = state.client_state;
   loaded.data = state.data;
   loaded.lr_scheduler = state.lr_scheduler;
-  loaded.skipped = plan.misfits;
+  for (const LoadMisfit& each : plan.misfits) loaded.skipped.push_back(each.text);
   return loaded;
 }
 

@@ -18,14 +18,30 @@ namespace {
 
 using checkpoint::Reader;
 
-std::filesystem::path checkpoint_in(const std::filesystem::path& folder, const std::string& tag) {
+// A reader and how its checkpoint was found.
+struct Stored : Reader {
+  Stored(Reader reader, std::vector<std::string> passed)
+      : Reader(std::move(reader)), passed_over(std::move(passed)) {}
+  std::vector<std::string> passed_over;  // newer ones that are damaged, a sentence each
+};
+
+std::unique_ptr<Stored> open_stored(const std::filesystem::path& folder, const std::string& tag) {
+  const auto open = [](const std::filesystem::path& at, std::vector<std::string> passed = {}) {
+    return std::make_unique<Stored>(checkpoint::open_reader(at), std::move(passed));
+  };
   if (const auto theirs = checkpoint::find_deepspeed(folder, tag); theirs.has_value()) {
-    return *theirs;
+    return open(*theirs);
   }
-  if (!tag.empty()) return folder / tag;
-  if (std::filesystem::exists(folder / checkpoint::kIndexFile)) return folder;
+  if (!tag.empty()) return open(folder / tag);
+  if (std::filesystem::exists(folder / checkpoint::kIndexFile)) return open(folder);
   const std::optional<checkpoint::Choice> choice = checkpoint::choose_newest(folder);
-  if (choice.has_value()) return choice->taken.folder;
+  if (choice.has_value()) {
+    std::vector<std::string> passed;
+    for (const checkpoint::Found& each : choice->passed_over) {
+      passed.push_back(checkpoint::passed_over_text(each));
+    }
+    return open(choice->taken.folder, std::move(passed));
+  }
   throw ConfigError({.what = "there is no checkpoint here",
                      .where = folder.string(),
                      .fix = "give the folder that save_checkpoint() was given"});
@@ -52,21 +68,25 @@ py::list groups_of(const Reader& reader) {
 
 void bind_stored(py::module_& module) {
   const auto released = py::call_guard<py::gil_scoped_release>();
-  py::class_<Reader>(module, "StoredCheckpoint",
+  py::class_<Stored>(module, "StoredCheckpoint",
                      "A checkpoint on disk, ours or DeepSpeed's, read tensor by tensor.")
       .def(py::init([](const std::string& folder, const std::string& tag) {
-             return std::make_unique<Reader>(checkpoint::open_reader(checkpoint_in(folder, tag)));
+             return open_stored(folder, tag);
            }),
            py::arg("folder"), py::arg("tag") = "", released)
-      .def_property_readonly("folder", [](const Reader& self) { return self.folder().string(); })
+      .def_readonly("passed_over", &Stored::passed_over)
+      .def_property_readonly("folder", [](const Stored& self) { return self.folder().string(); })
       .def_property_readonly("aliases",
-                             [](const Reader& self) { return self.index().state.aliases; })
-      .def_property_readonly("frozen", [](const Reader& self) { return self.index().state.frozen; })
-      .def_property_readonly("param_groups", &groups_of)
-      .def("names", &names_of, py::arg("column"))
+                             [](const Stored& self) { return self.index().state.aliases; })
+      .def_property_readonly("frozen", [](const Stored& self) { return self.index().state.frozen; })
+      .def_property_readonly("param_groups", [](const Stored& self) { return groups_of(self); })
+      .def(
+          "names",
+          [](const Stored& self, const std::string& column) { return names_of(self, column); },
+          py::arg("column"))
       .def(
           "spec",
-          [](const Reader& self, const std::string& column, const std::string& name) {
+          [](const Stored& self, const std::string& column, const std::string& name) {
             const checkpoint::TensorSpec& spec = self.index().tensor(column, name).spec;
             return std::make_pair(engine::scalar_type_of(spec.element), spec.shape);
           },
@@ -74,7 +94,7 @@ void bind_stored(py::module_& module) {
           "The dtype and shape of a tensor, without reading it.")
       .def(
           "read",
-          [](Reader& self, const std::string& column, const std::string& name) {
+          [](Stored& self, const std::string& column, const std::string& name) {
             return engine::read_tensor(self, self.index().tensor(column, name));
           },
           py::arg("column"), py::arg("name"), released);

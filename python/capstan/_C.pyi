@@ -145,6 +145,7 @@ class StoredCheckpoint:
     aliases: dict[str, str]
     frozen: list[str]
     param_groups: list[tuple[list[str], dict[str, float]]]
+    passed_over: list[str]  # newer ones that are damaged, a sentence each
     def __init__(self, folder: str, tag: str = ...) -> None: ...
     def names(self, column: str) -> list[str]: ...
     def spec(self, column: str, name: str) -> tuple[Any, list[int]]: ...  # torch.dtype, shape

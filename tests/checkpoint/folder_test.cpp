@@ -1,7 +1,9 @@
 #include "capstan/checkpoint/folder.h"
 
+#include <atomic>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include <signal.h>
 #include <sys/mount.h>
@@ -72,6 +74,46 @@ TEST(FolderLock, TwoEnginesOfOneProcessTakeTurnsAndOneThatEndsLeavesTheOthersLoc
   second->own();
   EXPECT_FALSE(second->shared());
   EXPECT_TRUE(other_job_is_refused());
+}
+
+TEST(FolderLock, AFolderThatWasRemovedIsLockedAnew) {
+  const test::TempFolder folder;
+  FolderLock mine(folder / "run");
+  std::filesystem::remove_all(folder / "run");
+  mine.own();
+  EXPECT_EQ(in_another_process([&] {
+              return !error_text([&] { const FolderLock theirs(folder / "run"); }).empty();
+            }),
+            0);
+}
+
+// Others look while a job saves and keeps one: there is always one, and nobody sees none.
+TEST(Folder, IsNeverSeenEmptyWhileAJobSavesAndRemoves) {
+  const test::TempFolder folder;
+  save({.folder = folder.path(), .tag = "v0", .version = 0, .rows = 10});
+  std::atomic<bool> saving = true;
+  std::thread job([&] {
+    for (int version = 1; version <= 150; ++version) {
+      save({.folder = folder.path(),
+            .tag = "v" + std::to_string(version),
+            .version = version,
+            .keep_last = 1,
+            .rows = 10});
+    }
+    saving = false;
+  });
+  int looks = 0;
+  std::string problem;
+  while (saving && problem.empty()) {
+    problem = error_text([&] {
+      const auto choice = choose_newest(folder.path());
+      if (!choice) throw IoError({.what = "no checkpoint was found"});
+      if (!choice->passed_over.empty()) throw IoError({.what = choice->passed_over[0].problem});
+    });
+    ++looks;
+  }
+  job.join();
+  EXPECT_EQ(problem, "") << "after " << looks << " looks";
 }
 
 TEST(FolderLock, NothingIsWrittenThroughALinkNorIntoWhatIsNoPlainFile) {

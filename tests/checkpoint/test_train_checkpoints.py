@@ -80,8 +80,28 @@ def test_a_resumed_run_adds_to_its_metrics_and_its_curve_and_a_new_one_begins_th
     assert f"{of_step[1]:.4f} -&gt; {of_step[3]:.4f}" in (tmp_path / "curve.html").read_text()
     assert "since step 1<" in (tmp_path / "curve.html").read_text()
     assert "nothing left to do: 3 steps taken before" in run(*words, *again, "--max-steps", 3)
-    other = run(*words, "--resume", tmp_path / "saved", "--layers", 9, code=2)
-    assert all(f"'transformer.h.{layer}.ln_1.weight' is missing" in other for layer in range(2, 9))
+
+
+def test_a_checkpoint_of_another_model_is_told_in_one_line(text, tmp_path):
+    words = ["train", "-n", 2, "--config", config(), "--data", text, *TINY, "--max-steps", 1]
+    run(*words, "--save", tmp_path)
+    for more, told in ((["--width", 128, "--layers", 9], "n_embd 64 there, 128 here (--width), n_layer 2 there, 9 here (--layers)"),
+                       (["--heads", 1], "n_head 2 there, 1 here (--heads)")):  # whose tensors would fit
+        output = run(*words, "--resume", tmp_path, *more, code=2)
+        assert output.count(f"the checkpoint is of another model: {told}\n") == 1, output
+        assert "ln_1.weight" not in output
+
+
+def test_a_schedule_that_a_longer_run_stretches_is_told(text, tmp_path):
+    schedule = {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 1, "total_num_steps": "auto"}}
+    words = ["train", "-n", 1, "--config", config(scheduler=schedule), "--data", text, *TINY]
+    run(*words, "--max-steps", 3, "--save", tmp_path)
+    assert "warning: the run before" not in run(*words, "--max-steps", 3, "--resume", tmp_path)
+    output = run(*words, "--max-steps", 6, "--resume", tmp_path)
+    assert "planned for 3 steps, this one for 6 steps" in output and "total_num_steps to 3" in output
+    schedule["params"]["total_num_steps"] = 3  # as the message says
+    kept = ["train", "-n", 1, "--config", config(scheduler=schedule), "--data", text, *TINY]
+    assert "warning: the run before" not in run(*kept, "--max-steps", 6, "--resume", tmp_path)
 
 
 def test_other_ranks_and_stages_go_on_with_the_very_next_samples(text, tmp_path):

@@ -55,5 +55,18 @@ TEST(CurvePage, StaysSmallForLongRunsAndWorksForNone) {
   EXPECT_THAT(curve_page({}), HasSubstr("</svg>"));
 }
 
+// A run that diverged, or a file that was changed by hand.
+TEST(LossCurve, LossesBeyondAllMeasureEndInAPageToo) {
+  for (const double loss : {1e300, -1e308, 1e17, 0.0, 1e-300}) {
+    Curve curve;
+    curve.train = {{1, loss}, {2, loss}, {9e18, loss}};
+    EXPECT_NE(curve_page(curve), "");
+    EXPECT_LE(axis_marks(loss, loss, 6).size(), 8U);
+  }
+  Curve both;
+  both.train = {{1, 1e308}, {2, -1e308}};
+  EXPECT_NE(curve_page(both), "");
+}
+
 }  // namespace
 }  // namespace capstan::cli::train

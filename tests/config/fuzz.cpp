@@ -1,14 +1,7 @@
 #include "fuzz.h"
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
-#include <mutex>
-#include <random>
 #include <stdexcept>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -17,6 +10,8 @@
 #include "capstan/config/resolve.h"
 #include "capstan/json/writer.h"
 #include "support.h"
+#include "tests/support/mutator.h"
+#include "tests/support/watchdog.h"
 
 namespace capstan::config {
 namespace {
@@ -41,76 +36,29 @@ const std::vector<std::string>& tokens() {
   return kTokens;
 }
 
+const std::vector<std::string>& values() {
+  static const std::vector<std::string> kValues = {
+      "true",     "false",   "null",     "\"auto\"", "0",     "1",        "2",     "3",
+      "16",       "0.5",     "1e-3",     "5e8",      "\"x\"", "[]",       "{}",    "[0.9, 0.95]",
+      "\"bf16\"", "\"cpu\"", "\"none\"", "1e12",     "-1",    "\"true\"", "\"7\"", "Infinity"};
+  return kValues;
+}
+
 std::string in_quotes(const std::string& text) { return fmt::format("\"{}\"", text); }
 
-class Mutator {
+// Texts of the corpus, changed, and texts made from the schema.
+class Texts {
  public:
-  Mutator(std::uint64_t seed, const std::vector<std::string>& corpus)
-      : random_(seed), corpus_(corpus) {}
+  Texts(std::uint64_t seed, const std::vector<std::string>& texts)
+      : corpus_{.texts = texts, .tokens = tokens(), .values = values()}, mutator_(seed, corpus_) {}
 
   std::string next() {
-    std::string text = below(4) == 0 ? from_schema() : pick(corpus_);
-    const std::size_t rounds = below(4) == 0 ? 0 : 1 + below(6);
-    for (std::size_t i = 0; i < rounds; ++i) mutate(text);
-    if (text.size() > 20000) text.resize(20000);
-    return text;
+    return mutator_.change(below(4) == 0 ? from_schema() : mutator_.pick(corpus_.texts));
   }
 
-  std::size_t below(std::size_t bound) { return bound == 0 ? 0 : random_() % bound; }
+  std::size_t below(std::size_t bound) { return mutator_.below(bound); }
 
  private:
-  const std::string& pick(const std::vector<std::string>& from) { return from[below(from.size())]; }
-
-  void mutate(std::string& text) {
-    const std::size_t at = below(text.size() + 1);
-    const std::size_t size = 1 + below(below(8) == 0 ? 400 : 12);
-    switch (below(14)) {
-      case 0:
-        if (at < text.size()) text[at] = static_cast<char>(below(256));
-        break;
-      case 1:
-        text.insert(at, 1, static_cast<char>(below(256)));
-        break;
-      case 2:
-        text.erase(at, size);
-        break;
-      case 3:
-        text.insert(at, text.substr(below(text.size() + 1), size));
-        break;
-      case 4:
-      case 5:
-        text.insert(at, pick(tokens()));
-        break;
-      case 6:
-        text.resize(at);
-        break;
-      case 7: {
-        const std::string& other = pick(corpus_);
-        text.insert(at, other.substr(below(other.size() + 1), 20 * size));
-        break;
-      }
-      default:
-        replace_value(text);
-    }
-  }
-
-  // A value after some colon: the change that keeps a text readable.
-  void replace_value(std::string& text) {
-    const std::size_t colon = text.find(':', below(text.size() + 1));
-    if (colon == std::string::npos) return;
-    const std::size_t end = text.find_first_of(",\n}", colon);
-    if (end == std::string::npos) return;
-    text.replace(colon + 1, end - colon - 1, some_value());
-  }
-
-  std::string some_value() {
-    static const std::vector<std::string> kValues = {
-        "true",     "false",   "null",     "\"auto\"", "0",     "1",        "2",     "3",
-        "16",       "0.5",     "1e-3",     "5e8",      "\"x\"", "[]",       "{}",    "[0.9, 0.95]",
-        "\"bf16\"", "\"cpu\"", "\"none\"", "1e12",     "-1",    "\"true\"", "\"7\"", "Infinity"};
-    return below(3) == 0 ? pick(tokens()) : pick(kValues);
-  }
-
   // Random keys of the schema with values that often fit.
   std::string from_schema() {
     std::vector<Setting> settings;
@@ -121,7 +69,7 @@ class Mutator {
       const Key& key = section.keys[below(section.keys.size())];
       if (!section.when.empty()) {
         const std::string above = section.path.substr(0, section.path.find('.'));
-        settings.push_back({above + ".type", in_quotes(pick(section.when))});
+        settings.push_back({above + ".type", in_quotes(mutator_.pick(section.when))});
       }
       settings.push_back({join_path(section.path, key.name), fitting_value(key)});
     }
@@ -133,14 +81,14 @@ class Mutator {
   }
 
   std::string fitting_value(const Key& key) {
-    if (below(4) == 0) return some_value();
-    if (!key.choices.empty()) return in_quotes(pick(key.choices));
+    if (below(4) == 0) return mutator_.pick(below(3) == 0 ? corpus_.tokens : corpus_.values);
+    if (!key.choices.empty()) return in_quotes(mutator_.pick(key.choices));
     const json::Value standard = key.standard;
     return below(2) == 0 ? json::write(standard, {.indent = 0}) : std::to_string(below(9));
   }
 
-  std::mt19937_64 random_;
-  const std::vector<std::string>& corpus_;
+  test::Corpus corpus_;
+  test::Mutator mutator_;
 };
 
 void require(bool holds, const char* what) {
@@ -165,7 +113,7 @@ void require_sound(const Resolved& resolved, bool explained) {
   require(!explained || !explain(resolved).empty(), "nothing to explain");
 }
 
-void run_one(const std::string& text, Mutator& choose, FuzzReport& report) {
+void run_one(const std::string& text, Texts& choose, FuzzReport& report) {
   Context context;
   context.lenient = choose.below(4) == 0;
   if (choose.below(2) == 0) context.world_size = 1 + static_cast<int>(choose.below(9));
@@ -189,37 +137,6 @@ void run_one(const std::string& text, Mutator& choose, FuzzReport& report) {
   ++(outcome.resolved ? report.resolved : report.with_problems);
 }
 
-// Ends the process when the counter stands still for a minute.
-class Watchdog {
- public:
-  explicit Watchdog(const std::atomic<std::int64_t>& progress)
-      : thread_([this, &progress](const std::stop_token& stop) { watch(stop, progress); }) {}
-  ~Watchdog() {
-    thread_.request_stop();
-    wake_.notify_all();
-  }
-
- private:
-  void watch(const std::stop_token& stop, const std::atomic<std::int64_t>& progress) {
-    std::int64_t last = -1;
-    while (!stop.stop_requested()) {
-      const std::int64_t seen = progress.load();
-      if (seen == last) {
-        std::fprintf(stderr, "input %lld takes longer than a minute\n",
-                     static_cast<long long>(seen));
-        std::_Exit(3);
-      }
-      last = seen;
-      std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, std::chrono::minutes(1), [&] { return stop.stop_requested(); });
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::jthread thread_;
-};
-
 }  // namespace
 
 std::vector<std::string> fuzz_corpus() {
@@ -238,14 +155,14 @@ std::vector<std::string> fuzz_corpus() {
 FuzzReport run_fuzz(std::int64_t count, std::uint64_t seed,
                     const std::vector<std::string>& corpus) {
   FuzzReport report;
-  Mutator mutator(seed, corpus);
+  Texts texts(seed, corpus);
   std::atomic<std::int64_t> progress = 0;
-  const Watchdog watchdog(progress);
+  const test::Watchdog watchdog(progress);
   for (; report.inputs < count; ++report.inputs) {
     progress = report.inputs;
-    const std::string text = mutator.next();
+    const std::string text = texts.next();
     try {
-      run_one(text, mutator, report);
+      run_one(text, texts, report);
     } catch (const std::exception& error) {
       report.failure =
           std::string(error.what()) + "\ninput " + std::to_string(report.inputs) + ":\n" + text;

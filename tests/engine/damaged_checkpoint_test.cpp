@@ -171,6 +171,25 @@ TEST(Damaged, AFolderWithoutCheckpointsIsStillNoError) {
   EXPECT_TRUE(std::filesystem::exists(folder / "global_step1" / "index.json"));
 }
 
+// One line for a model of another size, not one for each of its tensors and states.
+TEST(AnotherModel, IsToldByTheFirstOfManyTensors) {
+  const TempFolder folder;
+  save_two(folder.path());
+  run_ranks(2, [&](comm::Group& group) {
+    SmallModel wider(2 * kWidth, kBlocks, kClasses);
+    Engine engine(wider, bf16_options(), {.group = &group});
+    std::string error;
+    try {
+      engine.load_checkpoint(folder.path());
+    } catch (const ConfigError& refusal) {
+      error = refusal.what();
+    }
+    EXPECT_THAT(error, testing::ContainsRegex("[0-9]+ have another shape, the first: '.*' has shape "
+                                              ".* in the checkpoint, .* in the model"));
+    EXPECT_LT(std::count(error.begin(), error.end(), '\n'), 6) << error;
+  });
+}
+
 // As a second Trainer.train() does it: the engine before it may still be there.
 TEST(Folder, TwoEnginesOfOneProcessSaveInTurn) {
   const TempFolder folder;

@@ -59,7 +59,7 @@ def save(folder, stage):
 
 
 @pytest.mark.parametrize("stage", [1, 3])
-def test_fp32_weights_come_whole_from_a_sharded_checkpoint(tmp_path, monkeypatch, stage):
+def test_fp32_weights_come_whole_from_a_sharded_checkpoint(tmp_path, monkeypatch, capsys, stage):
     masters = ranks.run(2, save, str(tmp_path), stage)[0]
     state = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path)
     assert set(state) == set(Tied().state_dict())
@@ -75,9 +75,14 @@ def test_fp32_weights_come_whole_from_a_sharded_checkpoint(tmp_path, monkeypatch
     monkeypatch.setattr(sys, "argv", ["zero_to_fp32.py", str(tmp_path), str(tmp_path / "out"), "--max_shard_size", "300"])
     reads, read = [], zero_to_fp32._Weights.__getitem__
     monkeypatch.setattr(zero_to_fp32._Weights, "__getitem__", lambda self, name: reads.append(name) or read(self, name))
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / "index.json").write_text("{")
     zero_to_fp32.main()
-    assert sorted(reads) == sorted(state)  # each once: the files are planned from sizes alone
+    assert sorted(reads) == sorted(set(state) - {"head.weight"})  # each once: the files are planned from sizes alone
     files = sorted((tmp_path / "out").glob("pytorch_model-*.bin"))
+    told = capsys.readouterr().out
+    assert f"reading {tmp_path}/global_step2: {len(state)} tensors, " in told and "newer is passed over: " in told
+    assert all(f"wrote {file}: " in told for file in [*files, tmp_path / "out" / "pytorch_model.bin.index.json"])
     assert len(files) > 1 and (tmp_path / "out" / "pytorch_model.bin.index.json").exists()
     parts = [torch.load(file, weights_only=True) for file in files]
     assert {name for part in parts for name in part} == set(state)
@@ -85,13 +90,13 @@ def test_fp32_weights_come_whole_from_a_sharded_checkpoint(tmp_path, monkeypatch
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
-    with pytest.raises(ValueError, match="no complete checkpoint"):
+    with pytest.raises(ValueError, match="there is no checkpoint here"):
         zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path)
     with pytest.raises(OSError, match="there is no index.json in it"):
         zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, tag="other")
     copy = shutil.copy(zero_to_fp32.__file__, tmp_path)  # as it stands beside checkpoints
     script = [sys.executable, copy, tmp_path, tmp_path / "out"]
-    for words, told in (([], "no complete checkpoint"), (["--max_shard_size", "lots"], "not a size like 5GB")):
+    for words, told in (([], "there is no checkpoint here"), (["--max_shard_size", "lots"], "not a size like 5GB")):
         done = subprocess.run([*script, *words], capture_output=True, text=True, timeout=300)
         assert done.returncode == 1 and told in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()

@@ -1,5 +1,13 @@
 #include "capstan/cli/train/checkpoints.h"
 
+#include <array>
+#include <filesystem>
+#include <system_error>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "capstan/base/error.h"
 #include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/checkpoint/folder.h"
@@ -41,12 +49,47 @@ std::string hugging_face_config(const models::GptOptions& options, std::int64_t 
   return json::write(config) + "\n";
 }
 
-bool can_resume(comm::Group& group, c10::Device device, const std::string& folder) {
+namespace {
+
+// In one sentence: of a model of another width no tensor fits, and one of other heads fits all the
+// same.
+void check_same_model(const std::filesystem::path& checkpoint, const models::GptOptions& model) {
+  const std::filesystem::path path = checkpoint / "config.json";
+  std::error_code missing;
+  if (!std::filesystem::exists(path, missing)) return;
+  const json::Document config = json::read_file(path);
+  const std::array<std::tuple<const char*, const char*, std::int64_t>, 5> sizes = {
+      {{"n_embd", "--width", model.width},
+       {"n_layer", "--layers", model.layers},
+       {"n_head", "--heads", model.heads},
+       {"n_positions", "--context", model.context},
+       {"vocab_size", "--tokenizer", model.vocab}}};
+  std::vector<std::string> differ;
+  for (const auto& [key, option, here] : sizes) {
+    const json::Value* const there = config.root.find(key);
+    if (there == nullptr || there->integer() == nullptr || *there->integer() == here) continue;
+    differ.push_back(
+        fmt::format("{} {} there, {} here ({})", key, *there->integer(), here, option));
+  }
+  if (differ.empty()) return;
+  throw ConfigError(
+      {.what = fmt::format("the checkpoint is of another model: {}", fmt::join(differ, ", ")),
+       .where = checkpoint.string(),
+       .fix = "give the --model and sizes that it was trained with, or leave --resume "
+              "out and save into another folder"});
+}
+
+}  // namespace
+
+bool can_resume(comm::Group& group, c10::Device device, const models::GptOptions& model,
+                const std::string& folder) {
   if (folder.empty()) return false;
   bool found = true;  // rank 0 looks for all, as it does when the engine loads
   engine::together(group, device, [&] {
     if (group.rank() != 0) return;
-    found = checkpoint::choose_newest(folder) || checkpoint::find_deepspeed(folder, "");
+    const auto choice = checkpoint::choose_newest(folder);
+    if (choice) check_same_model(choice->taken.folder, model);
+    found = choice || checkpoint::find_deepspeed(folder, "");
   });
   return engine::on_all(group, device, found);
 }
@@ -54,7 +97,10 @@ bool can_resume(comm::Group& group, c10::Device device, const std::string& folde
 engine::Saved save(Engine& engine, const models::GptOptions& model, const data::Sampler& sampler,
                    const SaveWhere& where) {
   json::Value data{json::Object{}};
-  data.add("position", json::Value(sampler.position()));
+  const std::vector<double> rates = engine.learning_rates();
+  data.add("position", json::Value(sampler.position()))
+      .add("max_steps", json::Value(where.max_steps))
+      .add("lr", json::Value(rates.empty() ? 0.0 : rates.front()));
   std::vector<checkpoint::ExtraFile> files = {
       {"config.json", hugging_face_config(model, where.end_of_text)}};
   if (!where.tokenizer.empty()) files.push_back({"tokenizer.json", where.tokenizer});
@@ -63,8 +109,8 @@ engine::Saved save(Engine& engine, const models::GptOptions& model, const data::
                                                .extra_files = std::move(files)});
 }
 
-std::optional<std::string> resume(Engine& engine, const models::GptOptions& model,
-                                  data::Sampler& sampler, const std::string& folder) {
+std::optional<Resumed> resume(Engine& engine, const models::GptOptions& model,
+                              data::Sampler& sampler, const std::string& folder) {
   const auto loaded = engine.load_checkpoint(folder);
   if (!loaded) {
     if (!model.weights_loaded_later) return std::nullopt;
@@ -76,7 +122,14 @@ std::optional<std::string> resume(Engine& engine, const models::GptOptions& mode
   if (const json::Value* const position = data.find("position")) {
     if (position->integer() != nullptr) sampler.seek(*position->integer());
   }
-  return loaded->tag;
+  Resumed resumed{.tag = loaded->tag};
+  const json::Value* const steps = data.find("max_steps");
+  const json::Value* const lr = data.find("lr");
+  if (steps != nullptr && steps->integer() != nullptr && lr != nullptr && lr->real() != nullptr) {
+    resumed.max_steps = *steps->integer();
+    resumed.lr = *lr->real();
+  }
+  return resumed;
 }
 
 }  // namespace capstan::cli::train

@@ -27,17 +27,26 @@ struct SaveWhere {
   int keep_last = 0;
   std::string tokenizer;         // its file's text, goes with the weights; empty: bytes
   std::int64_t end_of_text = 0;  // its token
+  std::int64_t max_steps = 0;    // that the run is planned for
+};
+
+// What a resumed run is told of the one before it.
+struct Resumed {
+  std::string tag;
+  std::int64_t max_steps = 0;  // that it was planned for; 0: not known
+  double lr = 0;               // of the step that would have come next
 };
 
 // Collective, all three.
 // Whether resume() has something to load, equal on all ranks. Throws IoError where there are
-// checkpoints and none is complete.
-bool can_resume(comm::Group& group, c10::Device device, const std::string& folder);
+// checkpoints and none is complete, and ConfigError where the newest is of another model.
+bool can_resume(comm::Group& group, c10::Device device, const models::GptOptions& model,
+                const std::string& folder);
 engine::Saved save(Engine& engine, const models::GptOptions& model, const data::Sampler& sampler,
                    const SaveWhere& where);
-// The tag that was loaded; nothing where there is no checkpoint, which is an IoError where the
-// model's weights were to come from it.
-std::optional<std::string> resume(Engine& engine, const models::GptOptions& model,
-                                  data::Sampler& sampler, const std::string& folder);
+// Nothing where there is no checkpoint, which is an IoError where the model's weights were to come
+// from it.
+std::optional<Resumed> resume(Engine& engine, const models::GptOptions& model,
+                              data::Sampler& sampler, const std::string& folder);
 
 }  // namespace capstan::cli::train

@@ -152,7 +152,10 @@ std::vector<double> axis_marks(double low, double high, int most) {
   }
   std::vector<double> marks;
   const double first = std::ceil(low / step) * step;
-  for (int i = 0; first + i * step <= high + step * 1e-9; ++i) marks.push_back(first + i * step);
+  // Among numbers that are huge beside their distance a step may change nothing.
+  for (int i = 0; i <= most + 1 && first + i * step <= high + step * 1e-9; ++i) {
+    marks.push_back(first + i * step);
+  }
   return marks;
 }
 

@@ -1,6 +1,7 @@
 #include "capstan/cli/train/run.h"
 
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -56,28 +57,24 @@ models::GptOptions complete_model(const Arguments& arguments, const config::Reso
   return options;
 }
 
-// Nothing where the data cannot be used on some rank. All know why then, and the first tells it
-// while the others wait for it in close(): a launcher stops all when one has ended.
-std::optional<Corpus> load_together(const Arguments& arguments, comm::Group& group,
-                                    c10::Device device, Logger& logger) {
-  std::optional<Corpus> corpus;
+// Whether `body`, which throws on all ranks or on none, did not refuse what the user gave. All know
+// why then, and the first tells it while the others wait for it in close(): a launcher stops all
+// when one has ended.
+bool accepted(const comm::Group& group, Logger& logger, const std::function<void()>& body) {
   const auto refuse = [&](const Error& error) {
-    if (group.rank() == 0)
+    if (group.rank() == 0) {
       logger.log(LogLevel::error, fmt::format("capstan: error: {}", error.what()));
-    corpus.reset();
+    }
+    return false;
   };
   try {
-    engine::together(group, device, [&] {
-      if (group.rank() == 0) check_places(arguments);
-      const DataArguments data = with_vocabulary_of(arguments.checkpoint.resume, arguments.data);
-      corpus.emplace(load_corpus(data, sequence_length(arguments)));
-    });
+    body();
+    return true;
   } catch (const ConfigError& error) {
-    refuse(error);
+    return refuse(error);
   } catch (const IoError& error) {
-    refuse(error);
+    return refuse(error);
   }
-  return corpus;
 }
 
 // Returns the exit code.
@@ -91,11 +88,20 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   }
   const c10::Device device = choose_device(arguments.device, world.env());
   if (device.is_cuda()) models::prefer_cudnn_attention();
-  std::optional<Corpus> corpus = load_together(arguments, world.group(), device, logger);
-  if (!corpus) return kExitUserError;
-  say(first, "data: " + corpus->description);
-  models::GptOptions options = complete_model(arguments, resolved, corpus->vocab);
-  options.weights_loaded_later = can_resume(world.group(), device, arguments.checkpoint.resume);
+  std::optional<Corpus> corpus;
+  models::GptOptions options;
+  const bool loaded = accepted(world.group(), logger, [&] {
+    engine::together(world.group(), device, [&] {
+      if (world.group().rank() == 0) check_places(arguments);
+      const DataArguments data = with_vocabulary_of(arguments.checkpoint.resume, arguments.data);
+      corpus.emplace(load_corpus(data, sequence_length(arguments)));
+    });
+    say(first, "data: " + corpus->description);
+    options = complete_model(arguments, resolved, corpus->vocab);
+    options.weights_loaded_later =
+        can_resume(world.group(), device, options, arguments.checkpoint.resume);
+  });
+  if (!loaded) return kExitUserError;
   models::Gpt model(options);
   say(first, fmt::format("model: {}, {} parameters; {} on {}", arguments.model.name,
                          models::parameter_count(model->options()),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <optional>
@@ -102,9 +103,25 @@ void Trainer::run() {
 void Trainer::resume_run() {
   if (arguments_.checkpoint.resume.empty()) return;
   const std::string& folder = arguments_.checkpoint.resume;
-  const auto tag = resume(engine_, model_->options(), sampler_, folder);
-  if (!tag && view_) view_->note(fmt::format("no checkpoint in {}: beginning anew", folder));
-  if (tag && metrics_) read_losses(arguments_.output.metrics, engine_.progress().steps, curve_);
+  const auto resumed = resume(engine_, model_->options(), sampler_, folder);
+  if (!resumed && view_) view_->note(fmt::format("no checkpoint in {}: beginning anew", folder));
+  if (!resumed) return;
+  if (metrics_) read_losses(arguments_.output.metrics, engine_.progress().steps, curve_);
+  if (view_) tell_other_schedule(*resumed);
+}
+
+// A schedule over --max-steps is another one when these change: a cosine that had ended rises
+// again.
+void Trainer::tell_other_schedule(const Resumed& before) {
+  const std::vector<double> rates = engine_.learning_rates();
+  if (before.max_steps == 0 || before.max_steps == arguments_.max_steps || rates.empty()) return;
+  if (std::abs(rates.front() - before.lr) <= 1e-9 * std::abs(before.lr)) return;
+  view_->note(fmt::format(
+      "warning: the run before was planned for {}, this one for {}: its schedule goes on at a "
+      "learning rate of {:.3g} instead of {:.3g}. To keep the old schedule, set "
+      "scheduler.params.total_num_steps to {} in --config",
+      counted(before.max_steps, "step"), counted(arguments_.max_steps, "step"), rates.front(),
+      before.lr, before.max_steps));
 }
 
 void Trainer::save_run() {
@@ -116,7 +133,8 @@ void Trainer::save_run() {
        {.folder = where.save,
         .keep_last = where.keep_last,
         .tokenizer = corpus_.tokenizer_json,
-        .end_of_text = end.value_or(0)});
+        .end_of_text = end.value_or(0),
+        .max_steps = arguments_.max_steps});
   step_began_ = Clock::now();
 }
 

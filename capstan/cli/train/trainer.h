@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "capstan/cli/train/arguments.h"
+#include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/corpus.h"
 #include "capstan/cli/train/gpu_use.h"
 #include "capstan/cli/train/loss_curve.h"
@@ -53,6 +54,7 @@ class Trainer {
 
   Batch read_batch(const data::Windows& windows, const std::vector<std::int64_t>& samples) const;
   void resume_run();
+  void tell_other_schedule(const Resumed& before);
   void save_run();
   bool take_step(std::int64_t step);  // false: somebody asked to stop
   at::Tensor forward_backward();      // mean loss of this rank's micro-batches

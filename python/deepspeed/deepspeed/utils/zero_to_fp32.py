@@ -44,6 +44,7 @@ class _Weights(Mapping):
 
     def __init__(self, checkpoint_dir, tag, exclude_frozen_parameters):
         self._stored = _C.StoredCheckpoint(str(checkpoint_dir), "" if tag is None else str(tag))
+        self.folder, self.passed_over = self._stored.folder, self._stored.passed_over
         masters, left_out = set(self._stored.names("master")), set()
         if exclude_frozen_parameters:
             left_out = set(self._stored.frozen)
@@ -61,6 +62,10 @@ class _Weights(Mapping):
         owner = self.aliases.get(name, name)
         dtype, shape = self._stored.spec(self._column[owner], owner)
         return math.prod(shape) * (torch.float.itemsize if dtype.is_floating_point else dtype.itemsize)
+
+    def total(self, names):
+        """Bytes of all of these, tied ones once."""
+        return sum(self.nbytes(name) for name in names if name not in self.aliases)
 
     def several(self, names):
         """These at once; tied names share one tensor, as in the model."""
@@ -130,30 +135,41 @@ def _save(tensors, path, safe_serialization):
         torch.save(tensors, path)
 
 
+def _size(count):
+    unit = max((unit for unit in ("", "KB", "MB", "GB", "TB") if count >= _UNITS[unit]), key=_UNITS.get, default="")
+    return f"{count / _UNITS[unit]:.3g} {unit or 'bytes'}"
+
+
 def convert_zero_checkpoint_to_fp32_state_dict(checkpoint_dir, output_dir, max_shard_size="5GB",
                                                safe_serialization=False, tag=None, exclude_frozen_parameters=False):
-    """Writes the weights as pytorch_model.bin or model.safetensors, in several files where they are larger.
-
-    Returns the number of tensors, their bytes (tied ones once) and the files.
-    """
+    """Writes the weights as pytorch_model.bin or model.safetensors, in several files where they are larger."""
     limit = None if max_shard_size is None else _bytes(max_shard_size)
-    weights = _Weights(checkpoint_dir, tag, exclude_frozen_parameters)
+    _convert(_Weights(checkpoint_dir, tag, exclude_frozen_parameters), output_dir, limit, safe_serialization,
+             say=lambda line: None)
+
+
+def _convert(weights, output_dir, limit, safe_serialization, say):
+    """`say` hears of the checkpoint and of every file that was written."""
+    for line in weights.passed_over:
+        say(f"warning: {line}")
+    total = weights.total(weights)
+    say(f"reading {weights.folder}: {len(weights)} tensors, {_size(total)} in fp32")
     os.makedirs(output_dir, exist_ok=True)
     stem, ending = ("model", ".safetensors") if safe_serialization else ("pytorch_model", ".bin")
     files = [list(weights)] if limit is None else _shards(weights, limit)
-    where, total, written = {}, 0, []
+    where = {}
     for number, names in enumerate(files, 1):
         file = f"{stem}{ending}" if len(files) == 1 else f"{stem}-{number:05d}-of-{len(files):05d}{ending}"
-        tensors = weights.several(names)
-        with durable_file(os.path.join(output_dir, file)) as path:
-            _save(tensors, path, safe_serialization)
-        written.append(os.path.join(output_dir, file))
+        path = os.path.join(output_dir, file)
+        with durable_file(path) as part:
+            _save(weights.several(names), part, safe_serialization)
+        say(f"wrote {path}: {len(names)} tensors, {_size(weights.total(names))}")
         where.update((name, file) for name in names)
-        total += sum(value.nbytes for name, value in tensors.items() if name not in weights.aliases)
     if len(files) > 1:
-        with durable_file(os.path.join(output_dir, f"{stem}{ending}.index.json")) as path, open(path, "w") as index:
+        path = os.path.join(output_dir, f"{stem}{ending}.index.json")
+        with durable_file(path) as part, open(part, "w") as index:
             json.dump({"metadata": {"total_size": total}, "weight_map": where}, index, indent=2)
-    return len(where), total, written
+        say(f"wrote {path}: which file holds which tensor")
 
 
 def main():
@@ -166,12 +182,11 @@ def main():
     parser.add_argument("--exclude_frozen_parameters", action="store_true", help="leave frozen parameters out")
     parser.add_argument("-d", "--debug", action="store_true", help="list the weights")
     args = parser.parse_args()
-    count, size, files = convert_zero_checkpoint_to_fp32_state_dict(
-        args.checkpoint_dir, args.output_dir, args.max_shard_size, args.safe_serialization, args.tag,
-        args.exclude_frozen_parameters)
-    print(f"wrote {count} tensors in fp32, {size / 1e6:.1f} MB, to {', '.join(files)}")
+    limit = _bytes(args.max_shard_size)
+    weights = _Weights(args.checkpoint_dir, args.tag, args.exclude_frozen_parameters)
+    _convert(weights, args.output_dir, limit, args.safe_serialization, say=lambda line: print(line, flush=True))
     if args.debug:
-        for name, value in _Weights(args.checkpoint_dir, args.tag, args.exclude_frozen_parameters).items():
+        for name, value in weights.items():
             print(name, tuple(value.shape))
 
 
