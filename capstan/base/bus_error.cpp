@@ -65,9 +65,9 @@ void on_bus_error(int signal_number, siginfo_t* info, void* /*context*/) {
     signal(signal_number, SIG_DFL);  // not ours to explain: the same access ends the program
     return;
   }
-  say("error: a file in use as memory could not be read or written (SIGBUS)\n  where: ");
+  say("error: a memory-mapped file could not be read or written (SIGBUS)\n  where: ");
   say(file);
-  say("\n  fix:   look after that disk (dmesg, df), then go on from the last checkpoint\n");
+  say("\n  fix:   check that disk (dmesg, df), then resume from the last checkpoint\n");
   _exit(kExitUserError);
 }
 

@@ -54,7 +54,7 @@ std::vector<std::string> expand_range(std::string_view range, std::string_view t
   const std::optional<int> from = parse_count(first);
   const std::optional<int> to = parse_count(last);
   if (!from || !to || *from > *to || *to - *from >= kMaxHosts) {
-    fail_host_list(text, where, fmt::format("\"{}\" is no range", range));
+    fail_host_list(text, where, fmt::format("\"{}\" is not a range", range));
   }
   std::vector<std::string> numbers;
   for (int i = *from; i <= *to; ++i) numbers.push_back(fmt::format("{:0{}}", i, first.size()));
@@ -105,7 +105,7 @@ std::vector<int> expand_counts(std::string_view text, std::string_view where) {
       times = parse_count(whole.substr(open + 2, whole.size() - open - 3));
     }
     if (!count || !times || *times > kMaxHosts) {
-      fail_host_list(text, where, fmt::format("\"{}\" is no count", whole));
+      fail_host_list(text, where, fmt::format("\"{}\" is not a count", whole));
     }
     counts.insert(counts.end(), static_cast<std::size_t>(*times), *count);
   }

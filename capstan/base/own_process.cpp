@@ -9,11 +9,11 @@ namespace capstan {
 void OwnProcess::check(const char* what) const {
   if (is_here()) return;
   throw ConfigError(
-      {.what = fmt::format("{} was made by process {} and is used in process {}, which was forked "
-                           "from it: its threads and connections are not there",
+      {.what = fmt::format("{} was created by process {} but is used in process {}, a fork of it "
+                           "that does not have its threads and connections",
                            what, maker_, getpid()),
        .where = what,
-       .fix = "use it in the process that made it, or make another one after the fork"});
+       .fix = "use it in the process that created it, or create another one after the fork"});
 }
 
 }  // namespace capstan

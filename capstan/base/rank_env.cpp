@@ -162,7 +162,7 @@ void check(const RankEnv& out) {
   } else if (outside(out.node_rank, out.node_count)) {
     what = fmt::format("node {} of {} nodes", out.node_rank, out.node_count);
   } else if (out.master_port > 65535) {
-    what = fmt::format("MASTER_PORT is {}, the largest port is 65535", out.master_port);
+    what = fmt::format("MASTER_PORT is {}, but the largest port is 65535", out.master_port);
   }
   if (what.empty()) return;
   throw ConfigError({.what = "the environment says " + what,

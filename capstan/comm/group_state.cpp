@@ -38,9 +38,10 @@ c10::intrusive_ptr<c10d::Backend> with_tags(c10::intrusive_ptr<c10d::Backend> ba
 }
 
 constexpr const char* kFix =
-    "compare the last operations of all ranks: the first that differs, or the rank that stopped "
-    "early, is the cause; see that rank's own error. All ranks must call the same modules in the "
-    "same order and take the same number of steps. A slow peer needs a longer timeout";
+    "compare the last operations of all ranks: the first one that differs, or the rank that "
+    "stopped early, is the cause; see that rank's own error. All ranks must call the same modules "
+    "in the same order and take the same number of steps. If a peer is only slow, raise the "
+    "timeout";
 
 }  // namespace
 
@@ -185,7 +186,7 @@ void GroupState::refuse_if_failed(const OpFacts& facts) {
                                   : "the group is unusable since an earlier failure: " + failure,
                    .where = fmt::format("group '{}', rank {} of {}: {}", options.name, rank, size,
                                         to_text(facts)),
-                   .fix = "make a new group; after a failure, restart the ranks"});
+                   .fix = "create a new group; after a failure, restart the ranks"});
 }
 
 void GroupState::abort(std::string_view reason) {

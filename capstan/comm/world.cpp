@@ -99,9 +99,9 @@ std::unique_ptr<Connection> connect(BackendKind kind, const RankEnv& env, const 
       return std::make_unique<OverMpi>(env, options.timeout);
     case BackendKind::nccl:
       if (start_nccl == nullptr) {
-        throw ConfigError({.what = "this program was made without NCCL",
+        throw ConfigError({.what = "this program was built without NCCL",
                            .where = "comm: backend nccl",
-                           .fix = "use a program that has it, or the backend mpi"});
+                           .fix = "use a program that was built with it, or the backend mpi"});
       }
       return std::make_unique<OverNccl>(start_nccl(env, options.timeout));
     case BackendKind::loopback:

@@ -69,8 +69,8 @@ void find_missing(Batch& batch, const std::string& source) {
                        batch.micro.origin.kind == OriginKind::automatic;
   if (is_auto) {
     batch.warnings.push_back(
-        {.what = "the batch size is \"auto\", which only the Trainer and Accelerate fill in: one "
-                 "sample per rank and forward is taken",
+        {.what = "the batch size is \"auto\", which only the Trainer and Accelerate fill in, so "
+                 "each rank takes one sample per forward",
          .where = where,
          .fix = fix});
   } else {
@@ -82,7 +82,8 @@ void find_missing(Batch& batch, const std::string& source) {
 std::string nearest_train(const Batch& batch, std::int64_t unit) {
   const std::int64_t count = std::max<std::int64_t>(1, value(batch.train) / unit);
   std::int64_t product = 0;
-  if (!multiply(count, unit, product)) return "leave one of the three keys out and it is computed";
+  if (!multiply(count, unit, product))
+    return "leave one of the three keys out so that it is computed";
   return fmt::format("set train_batch_size to a multiple of {}, such as {}", unit, product);
 }
 
@@ -114,7 +115,7 @@ void find_ranks(Batch& batch) {
            fmt::format("{} / ({} x {})", *batch.train.value, *batch.micro.value,
                        *batch.accumulation.value));
   } else {
-    assume(batch.ranks, "one rank, as none was named");
+    assume(batch.ranks, "one rank, since no number was given");
   }
 }
 
@@ -122,7 +123,7 @@ void find_ranks(Batch& batch) {
 
 Batch complete_batch(Batch batch, const std::string& source) {
   find_ranks(batch);
-  const std::string by_default = "where the file does not say";
+  const std::string by_default = "not set in the file";
   if (batch.train.value) {
     if (batch.micro.value && batch.accumulation.value) {
       std::int64_t pair = 0;
@@ -130,7 +131,7 @@ Batch complete_batch(Batch batch, const std::string& source) {
       if (!multiply(value(batch.micro), value(batch.accumulation), pair) ||
           !multiply(pair, value(batch.ranks), product) || product != value(batch.train)) {
         conflict(batch, source,
-                 "change one of them, or leave one of the three keys out and it is computed");
+                 "change one of them, or leave one of the three keys out so that it is computed");
       }
     } else if (batch.micro.value) {
       divide(batch, batch.accumulation, batch.micro, source);

@@ -90,7 +90,7 @@ Converted wrong(const Key& key, const json::Value& value) {
   const std::string* text = value.text();
   if (text != nullptr && text->starts_with('[') && text->find('|') != std::string::npos) {
     out.problem =
-        fmt::format("{} is a documentation's way to list the choices, not a value", show(value));
+        fmt::format("{} is how documentation lists the choices, not a value", show(value));
     out.fix = fmt::format("write {}", expects(key));
   } else if (text != nullptr && !value.quoted) {
     out.fix +=
@@ -116,7 +116,7 @@ Converted convert_flag(const Key& key, const json::Value& value) {
   if (!flag) return wrong(key, value);
   out.value = json::Value(*flag);
   if (value.text() != nullptr) {
-    out.remark = fmt::format("{} is a string; it is taken as {}, write {} without quotes",
+    out.remark = fmt::format("{} is a string and was read as {}; write {} without quotes",
                              show(value), *flag, *flag);
   }
   return out;
@@ -140,7 +140,7 @@ Converted convert_integer(const Key& key, const json::Value& value) {
   Converted out;
   out.value = json::Value(*integer);
   if (value.text() != nullptr) {
-    out.remark = fmt::format("{} is a string; it is taken as {}, write it without quotes",
+    out.remark = fmt::format("{} is a string and was read as {}; write it without quotes",
                              show(value), *integer);
   }
   return out;
@@ -152,7 +152,7 @@ Converted convert_number(const Key& key, const json::Value& value) {
   Converted out;
   out.value = json::Value(*number);
   if (value.text() != nullptr) {
-    out.remark = fmt::format("{} is a string; it is taken as {}, write it without quotes",
+    out.remark = fmt::format("{} is a string and was read as {}; write it without quotes",
                              show(value), *number);
   }
   return out;
@@ -190,7 +190,7 @@ json::Value with_numbers(const json::Value& value) {
 Converted convert_passed(const json::Value& value) {
   Converted out{.value = with_numbers(value)};
   if (!(out.value == value)) {
-    out.remark = fmt::format("{} is a string; it is taken as a number, write it without quotes",
+    out.remark = fmt::format("{} is a string and was read as a number; write it without quotes",
                              show(value));
   }
   return out;

@@ -48,7 +48,7 @@ std::string advice_for_unknown(const std::string& name, const std::string& path,
   if (owners.size() == 1 && owners[0] != path) {
     return owners[0].empty()
                ? fmt::format("\"{}\" belongs to the top level: move it out of {}", shown, path)
-               : fmt::format("\"{}\" belongs into \"{}\": move it there", shown, owners[0]);
+               : fmt::format("\"{}\" belongs in \"{}\": move it there", shown, owners[0]);
   }
   return fmt::format("remove it; `capstan config schema` lists all keys{}",
                      path.empty() ? "" : fmt::format(" of {}", path));

@@ -35,7 +35,7 @@ std::optional<ErrorInfo> recognise_foreign_file(const json::Document& document) 
       fmt::format("start the script with `accelerate launch --config_file {}`", document.source);
   return ErrorInfo{
       .what =
-          "this is a file of Accelerate (as `accelerate config` writes it), not a DeepSpeed "
+          "this is an Accelerate file (as written by `accelerate config`), not a DeepSpeed "
           "configuration",
       .where = document.source,
       .fix = file.empty()

@@ -33,7 +33,7 @@ Standing Key::standing() const {
 std::string Key::standing_reason() const {
   if (!feature || available(*feature)) return reason;
   if (idle)
-    return fmt::format("there is nothing that it could act on: {} is not available yet",
+    return fmt::format("it only matters for {}, which is not available yet",
                        config::name(*feature));
   return fmt::format("{}: not available yet", config::name(*feature));
 }

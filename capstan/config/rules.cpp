@@ -58,19 +58,19 @@ class Rules {
   void check_precision() {
     if (table_.flag("fp16.enabled") && table_.flag("bf16.enabled")) {
       problem("fp16 and bf16 are both enabled", "bf16.enabled",
-              "keep one: bf16 where the hardware has it, else fp16");
+              "keep one of them: bf16 if the hardware supports it, otherwise fp16");
     }
     const std::string params = table_.text("data_types.param_dtype");
     if (!params.empty() && parse_dtype(params) != param_dtype(table_)) {
-      problem(fmt::format("param_dtype is {}, but fp16 and bf16 make it {}", params,
+      problem(fmt::format("param_dtype is {}, but the sections fp16 and bf16 make it {}", params,
                           name(param_dtype(table_))),
               "data_types.param_dtype", "remove the key, or enable the section of that dtype");
     }
     if (table_.flag("fp16.enabled") && table_.number("fp16.loss_scale") == 0 &&
         std::ldexp(1.0, static_cast<int>(table_.integer("fp16.initial_scale_power"))) <
             table_.number("fp16.min_loss_scale")) {
-      problem("the loss scale starts below its own floor min_loss_scale",
-              "fp16.initial_scale_power", "raise initial_scale_power, or lower min_loss_scale");
+      problem("the initial loss scale is below min_loss_scale", "fp16.initial_scale_power",
+              "raise initial_scale_power, or lower min_loss_scale");
     }
   }
 
@@ -90,9 +90,10 @@ class Rules {
     }
     const precision::Options options = to_precision(table_);
     if (options.master != DType::fp32 && options.master != options.params) {
-      problem(fmt::format("masters of {} for parameters of {} lose what the update needs",
-                          name(options.master), name(options.params)),
-              "capstan.master_dtype", "use fp32, or the dtype of the parameters");
+      problem(
+          fmt::format("master weights in {} lose the precision that updates of {} parameters need",
+                      name(options.master), name(options.params)),
+          "capstan.master_dtype", "use fp32, or the dtype of the parameters");
     }
   }
 
@@ -115,14 +116,14 @@ class Rules {
     const bool lamb = table_.find(base + "max_coeff") != nullptr;  // only LAMB has it
     if (lamb && table_.text("zero_optimization.offload_optimizer.device") == "nvme" &&
         table_.integer("zero_optimization.stage") > 0) {
-      problem("LAMB needs norms of whole tensors, which a state on nvme passes by in pieces",
+      problem("LAMB needs norms of whole tensors, but state on nvme is streamed in pieces",
               "zero_optimization.offload_optimizer.device",
               "use \"cpu\" there, or AdamW, Adam, Lion, Adagrad or SGD");
     }
     if (!table_.names_below("capstan.parameter_groups").empty() &&
         table_.text("optimizer.type").empty()) {
-      problem("there are parameter groups, but no optimizer that they could change",
-              "capstan.parameter_groups", "add an optimizer section, or remove the groups");
+      problem("there are parameter groups but no optimizer to use them", "capstan.parameter_groups",
+              "add an optimizer section, or remove the groups");
     }
   }
 
@@ -135,7 +136,8 @@ class Rules {
     const auto total = steps("total_num_steps");
     const auto warmup = steps("warmup_num_steps");
     if (total && warmup && *total < *warmup) {
-      warning(fmt::format("warm-up takes {}, but the run has {}: it never ends",
+      warning(fmt::format("warm-up takes {} but the run has only {}, so the learning rate never "
+                          "reaches its peak",
                           counted(*warmup, "step"), *total),
               base + "warmup_num_steps", "lower warmup_num_steps");
     }
@@ -165,7 +167,7 @@ class Rules {
     if (table_.has_section("zero_optimization.zenflow")) refuse_sum("ZenFlow");
     if (table_.flag("compile.deepcompile")) refuse_sum("DeepCompile");
     if (table_.flag("prescale_gradients") || table_.number("gradient_predivide_factor") != 1) {
-      problem("a sum is never divided, but a division is asked for", "gradient_allreduce_op",
+      problem("\"sum\" never divides, but a division is configured", "gradient_allreduce_op",
               "use \"mean\", or remove prescale_gradients and gradient_predivide_factor");
     }
   }
@@ -185,8 +187,8 @@ class Rules {
     const bool asked =
         table_.text(base + section + ".device") != "none" || table_.flag(base + old_flag);
     if (asked && table_.integer(base + "stage") < from_stage) {
-      warning(fmt::format("{} has no effect below stage {}: there are no shards to place", section,
-                          from_stage),
+      warning(fmt::format("{} has no effect below stage {}: there are no shards to offload",
+                          section, from_stage),
               base + section + ".device",
               fmt::format("set \"stage\": {} or higher, or remove {}", from_stage, section));
     }
@@ -195,8 +197,9 @@ class Rules {
   void check_diagnostics() {
     const auto vocabulary = table_.maybe_integer("vocabulary_size");
     if (vocabulary && *vocabulary % 8 != 0) {
-      warning(fmt::format("{} is no multiple of 8: matrix products with it are slow", *vocabulary),
-              "vocabulary_size", "pad the vocabulary");
+      warning(
+          fmt::format("{} is not a multiple of 8, which makes matrix products slow", *vocabulary),
+          "vocabulary_size", "pad the vocabulary");
     }
     if (table_.given("comms_logger.prof_ops") && table_.flag("comms_logger.prof_all") &&
         !table_.texts("comms_logger.prof_ops").empty()) {

@@ -9,8 +9,8 @@ Section batch_section() {
   Section batch;
   batch.meaning =
       "Batch sizes. train_batch_size = train_micro_batch_size_per_gpu x "
-      "gradient_accumulation_steps x "
-      "data-parallel ranks; any two give the third, what is missing beyond that is 1.";
+      "gradient_accumulation_steps x data-parallel ranks. Give any two and the third is computed; "
+      "anything else that is missing is 1.";
   batch.keys = {
       integer("train_batch_size", "")
           .at_least(1)
@@ -25,7 +25,7 @@ Section batch_section() {
       integer("gradient_accumulation_steps", "")
           .at_least(1)
           .automatic("Trainer, Accelerate: their own value; elsewhere computed, or 1")
-          .says("Forward-backwards per optimizer step.")
+          .says("Forward and backward passes per optimizer step.")
           .costs("Larger: a larger batch in the same memory."),
       flag("managed_gradient_accumulation", true)
           .says("true: step() updates at every gradient_accumulation_steps-th call. false: at "
@@ -37,19 +37,19 @@ Section batch_section() {
 
 Section gradient_section() {
   Section gradients;
-  gradients.meaning = "Gradients: clipping, averaging, what travels.";
+  gradients.meaning = "Gradients: clipping, averaging and communication.";
   gradients.keys = {
       number("gradient_clipping", "1.0")
           .automatic("Trainer: max_grad_norm; elsewhere 1.0")
           .says("Largest global L2 norm of the gradients; 0 or less turns clipping off.")
-          .costs("Smaller: safer against spikes, slower when it always acts."),
+          .costs("Smaller: safer against spikes, but slower if every step is clipped."),
       flag("prescale_gradients", false)
           .says("Divide by the number of ranks before the sum instead of after it.")
           .costs("No overflow in fp16 sums, more underflow."),
       number("gradient_predivide_factor", "1.0")
           .above(0)
           .says("Divide by this before the sum and by ranks / this after it.")
-          .costs("Lies between dividing before (ranks) and after (1)."),
+          .costs("A compromise between dividing before (ranks) and after (1) the sum."),
       choice("gradient_allreduce_op", "mean", {"mean", "sum"})
           .ignoring_case()
           .says("Mean or sum of the ranks' gradients.")
@@ -57,29 +57,29 @@ Section gradient_section() {
       choice("communication_data_type", "null", {"fp32", "fp16", "bf16"})
           .ignoring_case()
           .or_null()
-          .says("Dtype of gradients on the wire; null: that of the parameters.")
+          .says("Dtype in which gradients are communicated; null: that of the parameters.")
           .costs(
               "fp32 doubles the bytes of a 16-bit run and rounds less. Sums are fp32 in any case."),
       choice("seq_parallel_communication_data_type", "fp32", {"fp32", "fp16", "bf16"})
           .ignoring_case()
           .or_null()
           .idle_without(Feature::sequence_parallel)
-          .says("Dtype of gradients on the wire under sequence parallelism."),
+          .says("Dtype in which gradients are communicated under sequence parallelism."),
       flag("sparse_gradients", false)
           .needs(Feature::sparse_gradients)
           .says("Gather embedding gradients as (index, value) pairs."),
       flag("disable_allgather", false)
-          .no_effect("updated parameters are always gathered in the way the stage asks for")
+          .no_effect("updated parameters are always gathered as the stage requires")
           .says("Use broadcasts instead of all-gathers after the step."),
       flag("zero_allow_untested_optimizer", false)
           .only_for({Door::deepspeed_package}, Standing::no_effect,
                     "every element-wise optimizer works on shards, and others are refused by name")
           .says("Allow, at stages 1 to 3, an optimizer object that the package does not know.")
-          .costs("You vouch for it: it must treat every element alike."),
+          .costs("You must make sure that it treats every element alike."),
       flag("zero_force_ds_cpu_optimizer", true)
           .only_for({Door::deepspeed_package}, Standing::no_effect,
                     "optimizer state in host memory works with every element-wise optimizer")
-          .says("Refuse an optimizer object of torch where optimizer state is offloaded.")
+          .says("Refuse a torch optimizer object if optimizer state is offloaded.")
           .costs("false: torch's operations update the state in host memory, far slower."),
       flag("graph_harvesting", false)
           .needs(Feature::graph_capture)
@@ -90,13 +90,13 @@ Section gradient_section() {
 
 Section report_section() {
   Section top;
-  top.meaning = "What a run says about itself.";
+  top.meaning = "Logging and timing.";
   top.keys = {
       number("steps_per_print", "null")
           .own_per_rank()
           .above(0)
           .or_infinity()
-          .says("Print progress and throughput every so many steps; null or Infinity: never.")
+          .says("Print progress and throughput every N steps; null or Infinity: never.")
           .costs("Reading the loss waits for the device once per line."),
       flag("wall_clock_breakdown", false)
           .own_per_rank()
@@ -116,8 +116,7 @@ Section report_section() {
           .own_per_rank()
           .ignoring_case()
           .or_null()
-          .says("What the library says: progress lines are of level info, skipped steps of level "
-                "warning.")
+          .says("Log level. Progress lines are info, skipped steps are warning.")
           .costs("critical is the same as error."),
       integer("vocabulary_size", "null")
           .at_least(1)
@@ -125,7 +124,7 @@ Section report_section() {
           .says("Size of the vocabulary."),
       flag("dataloader_drop_last", false)
           .only_for({Door::program, Door::deepspeed_package}, Standing::no_effect,
-                    "the data loader is your own")
+                    "you bring your own data loader")
           .says("Leave out the last, smaller batch of an epoch.")
           .costs("true: up to one batch of samples per epoch goes unused."),
       integer("allgather_size", "500000000")
@@ -149,7 +148,7 @@ std::vector<Section> diagnostics_sections() {
       flag("enabled", true)
           .own_per_rank()
           .says("Measure samples per second.")
-          .costs("Next to nothing."),
+          .costs("Practically free."),
       flag("synchronized", true)
           .says("Wait for the device before reading the clock.")
           .no_effect("the clock is read without waiting for the device: over many steps the "
@@ -161,7 +160,7 @@ std::vector<Section> diagnostics_sections() {
   Section comms;
   comms.path = "comms_logger";
   comms.strict = true;
-  comms.meaning = "A log of collectives: calls, bytes, time, bandwidth per operation and size.";
+  comms.meaning = "Logs collectives: calls, bytes, time and bandwidth per operation and size.";
   comms.keys = {
       flag("enabled", false)
           .own_per_rank()
@@ -181,7 +180,7 @@ std::vector<Section> diagnostics_sections() {
           .costs("Thousands of lines; the step is a little slower."),
       flag("debug", false)
           .own_per_rank()
-          .says("Name in those lines the unit or purpose of each operation.")
+          .says("Add the unit or purpose of each operation to those lines.")
           .costs("Longer lines."),
   };
   return {report_section(), timers, throughput, comms};

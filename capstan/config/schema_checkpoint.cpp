@@ -54,7 +54,7 @@ std::vector<Section> checkpoint_sections() {
   section.keys = {
       choice("tag_validation", "Warn", {"Ignore", "Warn", "Fail"})
           .ignoring_case()
-          .says("Ranks that save under different tags: say nothing, warn, or stop.")
+          .says("What to do if ranks save under different tags: ignore it, warn, or fail.")
           .costs("A small message between the ranks at each save."),
       flag("load_universal", false)
           .says("Without a tag, load the one that the file latest_universal names.")
@@ -94,7 +94,7 @@ std::vector<Section> checkpoint_sections() {
           .costs("The buffer twice; faster."),
       flag("show_statistics", false)
           .says("Print what was written.")
-          .no_effect("the log tells after every save"),
+          .no_effect("the log says so after every save"),
       choice("data_parallel", "null", {"replica", "socket", "machine"})
           .says("Who shares the writing.")
           .no_effect("all ranks do"),

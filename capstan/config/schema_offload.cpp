@@ -8,7 +8,7 @@ Section optimizer_offload() {
   Section section;
   section.path = "zero_optimization.offload_optimizer";
   section.strict = true;
-  section.meaning = "Home of masters and optimizer state; the update runs where they live.";
+  section.meaning = "Where master weights and optimizer state live; the update runs there.";
   section.keys = {
       choice("device", "none", {"none", "cpu", "nvme"})
           .automatic("Accelerate: its plugin's value; elsewhere none")
@@ -26,15 +26,14 @@ Section optimizer_offload() {
           .own_per_rank()
           .at_least(1)
           .idle_without(Feature::optimizer_on_nvme)
-          .says(
-              "nvme: tiles in host memory; one is updated while others are read and written. Below "
-              "3 it is 3.")
+          .says("nvme: number of tiles in host memory; one is updated while others are read and "
+                "written. At least 3.")
           .costs("More: reads further ahead; 100 MB each with AdamW."),
       flag("pin_memory", true)
           .own_per_rank()
           .idle_without(Feature::optimizer_on_host)
           .says("Page-locked host memory.")
-          .costs("Faster copies; that memory is lost to others."),
+          .costs("Faster copies; other programs cannot use that memory."),
       flag("pipeline_read", false)
           .says("Read ahead.")
           .no_effect("states on nvme are always read ahead of their update"),
@@ -48,13 +47,14 @@ Section optimizer_offload() {
           .at_least(0)
           .at_most(1)
           .needs(Feature::optimizer_on_host)
-          .automatic("what the device cannot hold, of states and then of offloaded parameters")
+          .automatic("only what the device cannot hold: states first, then offloaded parameters")
           .says("Share of the elements whose optimizer state is offloaded.")
           .costs("Smaller: faster, more device memory."),
       flag("super_offload", false)
           .needs(Feature::optimizer_in_backward)
-          .says("Run the optimizer while backward still runs: as capstan.early_updates always.")
-          .costs("As there."),
+          .says("Run the optimizer while backward is still running; the same as "
+                "capstan.early_updates: always.")
+          .costs("The same."),
       number("cpuadam_cores_perc", "0.8")
           .own_per_rank()
           .at_least(0)
@@ -70,7 +70,7 @@ Section param_offload() {
   Section section;
   section.path = "zero_optimization.offload_param";
   section.strict = true;
-  section.meaning = "Home of parameter shards between uses.";
+  section.meaning = "Where parameter shards live between uses.";
   section.keys = {
       choice("device", "none", {"none", "cpu", "nvme"})
           .automatic("Accelerate: its plugin's value; elsewhere none")
@@ -88,14 +88,14 @@ Section param_offload() {
           .own_per_rank()
           .at_least(1)
           .idle_without(Feature::params_on_nvme)
-          .says("nvme: times buffer_size: what may be read ahead of its use.")
+          .says("nvme: this times buffer_size elements may be read ahead of use.")
           .costs("More: better overlap, more host memory."),
       integer("buffer_size", "100000000")
           .own_per_rank()
           .at_least(1)
           .idle_without(Feature::params_on_nvme)
           .says("nvme: elements; see buffer_count.")
-          .costs("As there. A shard that is larger is read when it is used."),
+          .costs("See buffer_count. A larger shard is read when it is used."),
       integer("max_in_cpu", "1000000000")
           .at_least(0)
           .says("Shard elements that stay in host memory.")
@@ -104,7 +104,7 @@ Section param_offload() {
           .own_per_rank()
           .idle_without(Feature::params_on_host)
           .says("Page-locked host memory.")
-          .costs("Faster copies; that memory is lost to others."),
+          .costs("Faster copies; other programs cannot use that memory."),
   };
   return section;
 }
@@ -154,7 +154,7 @@ Section aio_section() {
           .at_most(1024)
           .also("thread_count")
           .idle_without(Feature::optimizer_on_nvme)
-          .says("Threads where io_uring is missing.")
+          .says("Threads, if io_uring is not available.")
           .costs("More: faster on fast disks."),
       flag("single_submit", false)
           .own_per_rank()

@@ -23,7 +23,7 @@ Key betas() {
       .at_least(0)
       .at_most(1)
       .automatic("Trainer: its two betas; elsewhere the default")
-      .says("Memory of the first and the second moment.")
+      .says("Decay rates of the first and second moment.")
       .costs("Closer to 1: smoother, slower to react.");
 }
 Key epsilon(const char* fallback) {
@@ -35,7 +35,7 @@ Key epsilon(const char* fallback) {
 }
 Key bias_correction() {
   return flag("bias_correction", true)
-      .says("Correct the moments for their start at zero.")
+      .says("Correct the moments for starting at zero.")
       .costs("false: smaller steps at the beginning.");
 }
 Key no_max_grad_norm() {
@@ -70,15 +70,15 @@ Section adam_params() {
       {"adam", "adamw"}, "Adam and AdamW.",
       {learning_rate("0.001"), betas(), epsilon("1e-8"), weight_decay(), bias_correction(),
        flag("adam_w_mode", true)
-           .says(
-               "Decoupled weight decay. Adam means AdamW unless this is false; AdamW is always so.")
+           .says("Decoupled weight decay. Adam means AdamW unless this is false; AdamW is always "
+                 "decoupled.")
            .costs("false adds the decay to the gradient, where the second moment damps it."),
        flag("torch_adam", false)
            .says("PyTorch's default weight_decay of 0.01 with decoupled decay; in the package "
                  "deepspeed also PyTorch's class instead of the kernel here.")
            .costs("Nothing else changes."),
        refused_flag("amsgrad", "Keep the largest second moment."),
-       refused_flag("maximize", "Go up instead of down."),
+       refused_flag("maximize", "Maximize instead of minimize."),
        flag("set_grad_none", true)
            .no_effect("gradients are released as soon as they are reduced")
            .says("Release gradients after the step."),
@@ -100,7 +100,7 @@ Section sgd_params() {
                     flag("nesterov", false)
                         .says("Look ahead along the momentum.")
                         .costs("Needs momentum above 0."),
-                    refused_flag("maximize", "Go up instead of down.")});
+                    refused_flag("maximize", "Maximize instead of minimize.")});
 }
 
 Section lion_params() {
@@ -120,7 +120,7 @@ Section adagrad_params() {
            .at_least(0)
            .says("Where the sum of squares starts.")
            .costs("Larger: smaller first steps."),
-       refused_flag("maximize", "Go up instead of down."),
+       refused_flag("maximize", "Maximize instead of minimize."),
        flag("fp32_optimizer_states", true)
            .refused("use capstan.optimizer_state_dtype, which works at every placement")
            .says("Keep the sum in fp32.")});
@@ -148,7 +148,7 @@ Section later_params(std::vector<std::string> types, Feature feature, std::vecto
   Section section;
   section.path = "optimizer.params";
   section.when = std::move(types);
-  section.meaning = "Parameters of optimizers that come later.";
+  section.meaning = "Parameters of optimizers that are not available yet.";
   section.keys = {learning_rate("0.001"), betas(),           epsilon("1e-8"),
                   weight_decay(),         bias_correction(), no_max_grad_norm()};
   section.feature = feature;
@@ -175,11 +175,11 @@ std::vector<Section> optimizer_sections() {
           .value_needs_feature("MuAdam", Feature::unit_parametrization)
           .value_needs_feature("MuAdamW", Feature::unit_parametrization)
           .value_needs_feature("MuSGD", Feature::unit_parametrization)
-          .says("Which optimizer. Another class of torch.optim: by name in the package deepspeed, "
-                "elsewhere as an object.")
+          .says("Which optimizer. Other classes of torch.optim can be named in the package "
+                "deepspeed; elsewhere pass an object.")
           .costs("State per parameter: SGD 0 or 4 bytes, Lion and Adagrad 4, Adam and LAMB 8."),
       flag("legacy_fusion", false)
-          .refused("there is one way to fuse the step")
+          .refused("there is only one fused step")
           .says("An old fused step of upstream."),
   };
   Section one_bit = later_params(
@@ -206,7 +206,7 @@ std::vector<Section> optimizer_sections() {
   Section other;
   other.path = "optimizer.params";
   other.when = {"*"};
-  other.meaning = "Another class of torch.optim, which the package deepspeed makes.";
+  other.meaning = "Another class of torch.optim, which the package deepspeed creates.";
   other.keys = {passed("*").says("Each parameter of its constructor.").costs("As PyTorch says.")};
   Section mup = later_params({"muadam", "muadamw", "musgd"}, Feature::unit_parametrization, {});
   mup.open = true;

@@ -60,10 +60,11 @@ Section bf16_section() {
           .says("Train in bf16.")
           .costs("Half the memory and time; 8 bits of mantissa."),
       flag("immediate_grad_update", false)
-          .no_effect("gradients are always added to the shard as soon as they are there")
+          .no_effect("gradients are always added to the shard as soon as they arrive")
           .says("Accumulate gradients inside the backward hook."),
       flag("check_grad_overflow", true)
-          .says("Skip a step whose gradients hold inf or NaN. At every stage; fp16 always checks.")
+          .says(
+              "Skip a step whose gradients contain inf or NaN, at every stage. fp16 always checks.")
           .costs("false saves a pass over the gradient shards and lets a NaN into the parameters."),
       flag("bf16_master_weights_and_grads", false)
           .says("Master weights and gradient shards in bf16.")
@@ -87,7 +88,7 @@ const std::vector<std::string>& dtype_spellings() {
 std::vector<Section> precision_sections() {
   Section types;
   types.path = "data_types";
-  types.meaning = "Dtypes beside those that fp16 and bf16 choose.";
+  types.meaning = "Further dtypes, besides those that fp16 and bf16 choose.";
   types.keys = {
       choice("grad_accum_dtype", "null", dtype_spellings())
           .ignoring_case()

@@ -9,19 +9,18 @@ Section recompute_section() {
   section.path = "activation_checkpointing";
   section.meaning =
       "Activation checkpointing of the models of capstan train and of "
-      "deepspeed.checkpointing.checkpoint(). "
-      "Hugging Face models switch on their own with gradient_checkpointing.";
-  const std::string_view own = "checkpointing is switched on in the model itself";
+      "deepspeed.checkpointing.checkpoint(). For Hugging Face models, use their "
+      "gradient_checkpointing.";
+  const std::string_view own = "checkpointing is turned on in the model itself";
   section.keys = {
       integer("number_checkpoints", "null")
           .at_least(1)
           .only_for({Door::program}, Standing::no_effect, own)
-          .says("Cut the blocks into so many spans and compute each again in backward; null: off, "
-                "unless "
-                "capstan.recompute is set.")
+          .says("Divide the blocks into this many spans and recompute each during backward; null: "
+                "off, unless capstan.recompute is set.")
           .costs("Far less memory for activations, about a third more compute."),
       flag("partition_activations", false)
-          .no_effect("kept activations are split over tensor-parallel ranks, and there is one")
+          .no_effect("kept activations are split over tensor-parallel ranks, and there is only one")
           .says("Split kept activations over tensor-parallel ranks."),
       flag("contiguous_memory_optimization", false)
           .no_effect(
@@ -82,7 +81,7 @@ std::vector<Section> autotuning_parts() {
       integer("start_profile_step", "3").at_least(0).says("First measured step."),
       integer("end_profile_step", "5").at_least(0).says("Last measured step."),
       choice("metric", "throughput", {"latency", "throughput", "flops"}).says("What to make best."),
-      text("metric_path", "null").says("File with a metric of one's own."),
+      text("metric_path", "null").says("File with your own metric."),
       choice("tuner_type", "gridsearch", {"gridsearch", "random", "model_based"})
           .says("How to search."),
       integer("tuner_early_stopping", "5").at_least(0).says("Trials without gain before it stops."),

@@ -9,7 +9,7 @@ Key warmup_steps() {
       .at_least(0)
       .automatic("Trainer, Accelerate: their warm-up steps; elsewhere the default")
       .says("Steps of warm-up; 0: none.")
-      .costs("More: safer start, later full speed.");
+      .costs("More: a safer start, but later at full speed.");
 }
 Key warmup_type() {
   return choice("warmup_type", "log", {"log", "linear"})
@@ -120,14 +120,14 @@ std::vector<Section> scheduler_sections() {
       choice("type", "", {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest"})
           .ignoring_case()
           .must()
-          .says("Which schedule. A class of torch.optim.lr_scheduler: by name in the package "
-                "deepspeed, elsewhere as an object.")
-          .costs("Nothing in time or memory."),
+          .says("Which schedule. Classes of torch.optim.lr_scheduler can be named in the package "
+                "deepspeed; elsewhere pass an object.")
+          .costs("Costs no time or memory."),
   };
   Section other;
   other.path = "scheduler.params";
   other.when = {"*"};
-  other.meaning = "Another class of torch.optim.lr_scheduler, which the package deepspeed makes.";
+  other.meaning = "Another class of torch.optim.lr_scheduler, which the package deepspeed creates.";
   other.keys = {passed("*").says("Each parameter of its constructor.").costs("As PyTorch says.")};
   return {
       section,

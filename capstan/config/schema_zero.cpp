@@ -10,7 +10,7 @@ std::vector<Key> stage_keys() {
           .at_least(0)
           .at_most(3)
           .automatic("Accelerate: its plugin's stage; elsewhere 0")
-          .says("0: nothing is split. 1: optimizer state. 2: and gradients. 3: and parameters.")
+          .says("0: nothing is sharded. 1: optimizer state. 2: also gradients. 3: also parameters.")
           .costs("Each stage saves memory. Traffic per step grows at 2 with accumulation and at 3 "
                  "with "
                  "every use of the parameters."),
@@ -21,25 +21,24 @@ std::vector<Key> stage_keys() {
       integer("sub_group_size", "1000000000")
           .own_per_rank()
           .at_least(1)
-          .says("Offloaded optimizer: elements that are updated before their new values travel, at "
-                "most 8388608.")
+          .says("With an offloaded optimizer: how many elements are updated before their new "
+                "values are sent, at most 8388608.")
           .costs("Smaller: smaller staging buffers, more and shorter copies."),
       flag("ignore_unused_parameters", true)
-          .says("A parameter without gradient is fine; false: an error that names it, at every "
-                "stage.")
+          .says("Accept parameters without a gradient; false: an error names them, at every stage.")
           .costs("false finds parts of a model that do not learn."),
       flag("log_trace_cache_warnings", false)
           .own_per_rank()
-          .says("Say when the order of use differs from the recorded one.")
+          .says("Log when the order of use differs from the recorded one.")
           .costs("A line per change."),
       flag("load_from_fp32_weights", true)
-          .says("A loaded checkpoint's masters: the saved fp32 ones; false: made from the 16-bit "
-                "weights.")
+          .says("Load the saved fp32 master weights of a checkpoint; false: make them from the "
+                "16-bit weights.")
           .costs("false rounds the masters to 16 bits once."),
       flag("enable_sanity_checks", false)
-          .says("Compare the plan of every unit across ranks. Given as false, a write into "
-                "parameters "
-                "that are gathered without a modifier rank is a warning instead of an error.")
+          .says("Compare the plan of every unit across ranks. If set to false, a write into "
+                "parameters that are gathered without a modifier rank is a warning instead of an "
+                "error.")
           .costs("One small collective per unit and use: for debugging."),
   };
 }
@@ -62,7 +61,7 @@ std::vector<Key> stage3_keys() {
       integer("stage3_model_persistence_threshold", "9223372036854775807")
           .at_least(0)
           .also("model_persistence_threshold")
-          .says("Bound of the elements that stay whole in all.")
+          .says("Limit on the total number of elements that stay whole.")
           .costs("Smaller: less memory."),
       integer("stage3_max_live_parameters", "1000000000")
           .at_least(0)
@@ -78,7 +77,7 @@ std::vector<Key> stage3_keys() {
           .at_least(0)
           .also("module_granularity_threshold")
           .says("Modules with up to this many parameters per layer form one unit; 0: off.")
-          .costs("Larger units: fewer gathers, more whole at a time."),
+          .costs("Larger units: fewer gathers, but more parameters are whole at a time."),
   };
 }
 
@@ -132,7 +131,7 @@ std::vector<Key> settled_keys() {
           .also("gather_16bit_weights_on_model_save")
           .formerly("stage3_gather_fp16_weights_on_model_save")
           .automatic("Accelerate: its plugin's value; elsewhere false")
-          .no_effect("a save of the weights always gathers them and never writes nothing")
+          .no_effect("saving the weights always gathers and writes them")
           .says("Gather weights when the model is saved."),
       flag("memory_efficient_linear", true)
           .no_effect("gathered weights are released between forward and backward for every layer")
@@ -179,12 +178,12 @@ std::vector<Key> later_keys() {
           .or_null()
           .needs(Feature::optimizer_on_host)
           .says("Deprecated: offload_optimizer with device cpu.")
-          .costs("As there."),
+          .costs("The same."),
       flag("cpu_offload_param", false)
           .or_null()
           .needs(Feature::params_on_host)
           .says("Deprecated: offload_param with device cpu.")
-          .costs("As there."),
+          .costs("The same."),
   };
 }
 
@@ -195,16 +194,15 @@ std::vector<Section> zero_sections() {
   zero.path = "zero_optimization";
   zero.strict = true;
   zero.meaning =
-      "How state is split over data-parallel ranks. The loss and the parameters are the same at "
-      "every "
-      "stage. true is an old way to write {\"stage\": 1}.";
+      "How state is sharded over data-parallel ranks. The loss and the parameters are the same at "
+      "every stage. true is an old spelling of {\"stage\": 1}.";
   for (auto part : {stage_keys(), stage3_keys(), needless_keys(), settled_keys(), later_keys()}) {
     for (Key& key : part) zero.keys.push_back(std::move(key));
   }
   Section leaf;
   leaf.path = "zero_optimization.leaf_module";
   leaf.strict = true;
-  leaf.meaning = "Modules that form one unit with all that is below them.";
+  leaf.meaning = "Modules that form one unit together with everything below them.";
   leaf.keys = {
       texts("classes", "[]")
           .says("Class names.")

@@ -57,8 +57,8 @@ class Walker {
   Walked run() {
     const json::Object* root = document_.root.object();
     if (document_.blank) {
-      findings_.problem("there is nothing in it", "", document_.root.place,
-                        "write the configuration, or {} to have every default");
+      findings_.problem("the configuration is empty", "", document_.root.place,
+                        "write {} to use the default for everything");
     } else if (root != nullptr) {
       walk_object(*root, "", document_.root.place, Mode::live);
     } else {
@@ -273,7 +273,7 @@ class Walker {
     }
     if (match.key->required && context_.trains) {
       findings_.problem(
-          fmt::format("\"{}\" is \"auto\", and nobody has filled it in", match.key->name), full,
+          fmt::format("\"{}\" is \"auto\", but nothing has filled it in", match.key->name), full,
           place,
           fmt::format("write {}; only the Trainer and Accelerate fill in \"auto\"",
                       expects(*match.key)));

@@ -184,9 +184,10 @@ OrderedJson in_hugging_faces_form(const std::vector<std::string>& texts,
 
 std::string learn_tokenizer(const std::vector<Document>& documents, std::int64_t vocab) {
   if (vocab < kTokensBeforeMerges) {
-    throw ConfigError({.what = "a vocabulary of " + std::to_string(vocab) + " tokens",
-                       .where = "learning a tokenizer",
-                       .fix = "choose at least 257: the bytes and the end of text"});
+    throw ConfigError(
+        {.what = "a vocabulary of " + std::to_string(vocab) + " tokens",
+         .where = "learning a tokenizer",
+         .fix = "choose at least 257: one for each byte and one for the end of text"});
   }
   std::vector<std::string> texts = texts_of_bytes();
   PairCounts pairs(count_words(documents, texts));

@@ -12,15 +12,16 @@ Sampler::Sampler(std::int64_t samples, RankOf ranks, const Options& options)
   if (samples <= 0) {
     throw ConfigError({.what = "there are no samples to train on",
                        .where = "the training data",
-                       .fix = "give more text, or shorter sequences"});
+                       .fix = "use more text, or shorter sequences"});
   }
 }
 
 void Sampler::seek(std::int64_t position) {
   if (position < 0) {
-    throw ConfigError({.what = "the data should go on at sample " + std::to_string(position),
+    throw ConfigError({.what = "the checkpoint says that the data continues at sample " +
+                               std::to_string(position),
                        .where = "the training data",
-                       .fix = "load another checkpoint: no run is at that place"});
+                       .fix = "load another checkpoint; this one was damaged or changed"});
   }
   position_ = position;
 }
@@ -30,10 +31,11 @@ std::vector<std::int64_t> Sampler::next(std::int64_t count) {
   const std::int64_t left = samples_ - position_ % samples_;
   if (options_.drop_last && left < all_ranks) {
     if (all_ranks > samples_) {
-      throw ConfigError({.what = "an epoch has " + std::to_string(samples_) +
-                                 " samples, a batch of all ranks " + std::to_string(all_ranks),
+      throw ConfigError({.what = "an epoch has only " + std::to_string(samples_) +
+                                 " samples, but a batch over all ranks has " +
+                                 std::to_string(all_ranks),
                          .where = "the training data, with drop_last",
-                         .fix = "give more text, a smaller batch, or leave drop_last off"});
+                         .fix = "use more text, a smaller batch, or turn drop_last off"});
     }
     position_ += left;
   }

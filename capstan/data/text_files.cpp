@@ -23,7 +23,7 @@ std::string read_whole_file(const fs::path& path) {
   if (!file) {
     throw IoError({.what = std::string("cannot read the file: ") + std::strerror(errno),
                    .where = path.string(),
-                   .fix = "check that it exists and may be read"});
+                   .fix = "check that it exists and that you may read it"});
   }
   return text;
 }

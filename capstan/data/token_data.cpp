@@ -53,7 +53,8 @@ TokenData TokenData::map_file(const std::filesystem::path& path, TokenType type)
   const auto width = static_cast<std::int64_t>(type);
   if (bytes == 0 || bytes % width != 0) {
     throw ConfigError({.what = "the file has " + std::to_string(bytes) +
-                               " bytes, which is no row of tokens of " + std::to_string(width),
+                               " bytes, which is not a whole number of tokens; bytes per token: " +
+                               std::to_string(width),
                        .where = path.string(),
                        .fix = "check how it was written: uint16 or uint32, without a header"});
   }

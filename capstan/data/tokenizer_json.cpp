@@ -149,7 +149,7 @@ class TokenizerFile {
   Token token_of(const std::string& text) const {
     const auto found = tokens_.find(text);
     if (found == tokens_.end()) {
-      refuse("a merge speaks of \"" + text + "\", which is not in the vocabulary", "model.merges");
+      refuse("a merge names \"" + text + "\", which is not in the vocabulary", "model.merges");
     }
     return found->second;
   }

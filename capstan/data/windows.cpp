@@ -15,7 +15,7 @@ Windows::Windows(TokenData tokens, std::int64_t length, std::int64_t vocab)
     throw ConfigError({.what = std::to_string(tokens_.size()) + " tokens are too few for one " +
                                "sequence of " + std::to_string(length),
                        .where = tokens_.name(),
-                       .fix = "give more text, or shorter sequences"});
+                       .fix = "use more text, or shorter sequences"});
   }
 }
 

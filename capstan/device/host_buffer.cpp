@@ -24,9 +24,9 @@ HostBuffer::HostBuffer(std::int64_t bytes, HostMemory kind) : bytes_(bytes) {
   const bool large = bytes >= kHugePageBytes;
   const std::int64_t align = large ? kHugePageBytes : kHostAlignBytes;
   if (bytes < 0 || posix_memalign(&memory, align, bytes) != 0) {
-    throw ConfigError({.what = "no " + format_bytes(bytes) + " of host memory",
+    throw ConfigError({.what = "cannot allocate " + format_bytes(bytes) + " of host memory",
                        .where = "host buffer",
-                       .fix = "free host memory, or choose a placement that needs less of it"});
+                       .fix = "free some host memory, or offload less to it"});
   }
   // Kernels that stream through gigabytes spend a good part of their time on small pages.
   if (large) madvise(memory, bytes, MADV_HUGEPAGE);

@@ -72,8 +72,8 @@ void read_escape(Scanner& scan, std::string& out) {
   } else if (const std::size_t at = kNames.find(c); c != '\0' && at != std::string_view::npos) {
     out += kBytes[at];
   } else {
-    scan.fail(fmt::format("\\{} means nothing in a string", quote_for_message({&c, 1})), start,
-              "write \\\\ for a backslash");
+    scan.fail(fmt::format("\\{} is not a valid escape in a string", quote_for_message({&c, 1})),
+              start, "write \\\\ for a backslash");
   }
 }
 
@@ -213,8 +213,8 @@ Value read_unquoted(Scanner& scan) {
   const std::string_view text = trim(line);
   if (const std::size_t next = text.find('"');
       next != std::string_view::npos && text.find(':', next) != std::string_view::npos) {
-    scan.fail(fmt::format("\"{}\" and a key stand on one line", quote_for_message(trim(token))),
-              start, "put a comma between them, and quotes around what is a string");
+    scan.fail(fmt::format("\"{}\" and a key are on the same line", quote_for_message(trim(token))),
+              start, "put a comma between them, and quotes around strings");
   }
   scan.skip(line.size());
   Value value{std::string(text)};

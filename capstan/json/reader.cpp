@@ -80,7 +80,7 @@ class Reader {
     }
     if (scan_.at_end()) fail_cut_off("a value is missing at the end of the text", start);
     if (is_punctuation(scan_.peek())) {
-      scan_.fail(fmt::format("'{}' stands where a value should be", scan_.peek()), start,
+      scan_.fail(fmt::format("'{}' was found where a value should be", scan_.peek()), start,
                  "write the value before it, or remove what has no value");
     }
     Value value = read_unquoted(scan_);
@@ -92,7 +92,7 @@ class Reader {
     const Place opened = scan_.place();
     if (++depth_ > max_depth_) {
       scan_.fail(fmt::format("nested deeper than {} levels", max_depth_), opened,
-                 "flatten it; no key of a configuration lies that deep");
+                 "flatten it; no configuration key is nested that deep");
     }
     scan_.skip(1);
     open_.push_back({.what = open, .place = opened, .key = key_});
@@ -156,7 +156,7 @@ class Reader {
     } else {
       while (is_key_byte(scan_.peek())) key += scan_.take();
       if (key.empty()) {
-        scan_.fail(fmt::format("a key should be here, not {}", excerpt()), start,
+        scan_.fail(fmt::format("expected a key here, found {}", excerpt()), start,
                    "write \"key\": value; one comma between two members is enough");
       }
     }
@@ -193,8 +193,7 @@ class Reader {
     const std::string choices(text.substr(1, text.size() - 2));
     const std::string first = split(choices, '|').front();
     problems_.push_back(
-        {.what =
-             fmt::format("[{}] is a documentation's way to list the choices, not a value", choices),
+        {.what = fmt::format("[{}] is how documentation lists the choices, not a value", choices),
          .where = scan_.where(scan_.place()),
          .fix = fmt::format("write one of them, for example \"{}\": {}", key_, trim(first))});
     scan_.skip(text.size());
@@ -237,8 +236,8 @@ class Reader {
   [[noreturn]] void fail_mismatch(char expected) const {
     const std::string wanted =
         expected == '\0' ? "nothing is open here" : fmt::format("'{}' is expected", expected);
-    scan_.fail(fmt::format("'{}' closes nothing that is open: {}", scan_.peek(), wanted),
-               scan_.place(), "remove it, or add the bracket that it should close");
+    scan_.fail(fmt::format("'{}' does not close anything: {}", scan_.peek(), wanted), scan_.place(),
+               "remove it, or add the bracket that it should close");
   }
 
   std::string excerpt() const {
@@ -265,10 +264,11 @@ class Reader {
 
 Document read_document(std::string_view text, const std::string& source, const ReadLimits& limits) {
   if (text.size() > limits.bytes) {
-    throw ConfigError({.what = fmt::format("the text has {}",
-                                           format_bytes(static_cast<std::int64_t>(text.size()))),
-                       .where = source,
-                       .fix = "give a configuration; is this the right file?"});
+    throw ConfigError(
+        {.what = fmt::format("the text is {} long, which is too much for a configuration",
+                             format_bytes(static_cast<std::int64_t>(text.size()))),
+         .where = source,
+         .fix = "check that this is the right file"});
   }
   require_utf8(text, source);
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";

@@ -104,7 +104,7 @@ void require_utf8(std::string_view text, const std::string& source) {
     const std::size_t length = utf8_length(scanner.rest());
     if (length == 0) {
       scanner.fail(
-          fmt::format("byte 0x{:02x} is no UTF-8", static_cast<unsigned char>(scanner.peek())),
+          fmt::format("byte 0x{:02x} is not UTF-8", static_cast<unsigned char>(scanner.peek())),
           scanner.place(), "save the text as UTF-8; is this really a configuration file?");
     }
     scanner.skip(length);

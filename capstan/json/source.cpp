@@ -78,7 +78,7 @@ Document read_file(const std::filesystem::path& path) {
   if (!std::filesystem::exists(status)) {
     throw ConfigError({.what = "there is no such file",
                        .where = name,
-                       .fix = fmt::format("give the path of a file; the current folder is {}",
+                       .fix = fmt::format("check the path; the current folder is {}",
                                           std::filesystem::current_path(error).string())});
   }
   if (std::filesystem::is_directory(status)) {
@@ -98,7 +98,7 @@ Document read_argument(const std::string& argument) {
     const std::string_view decoded = trim(*bytes);
     if (decoded.starts_with('{')) return read_document(decoded, "base64 config");
   }
-  throw ConfigError({.what = fmt::format("\"{}\" is no configuration", quote_for_message(text)),
+  throw ConfigError({.what = fmt::format("\"{}\" is not a configuration", quote_for_message(text)),
                      .where = "config",
                      .fix =
                          "give the path of an existing file, JSON text that begins with {, or such "

@@ -48,7 +48,7 @@ GptOptions gpt_by_name(const std::string& name) {
   std::string known;
   for (const std::string& each : names) known += (known.empty() ? "" : ", ") + each;
   throw ConfigError(
-      {.what = "no model is called \"" + name + "\"",
+      {.what = "there is no model called \"" + name + "\"",
        .where = "the model's name",
        .fix = (nearest.empty() ? "" : "did you mean " + nearest + "? ") + "Known: " + known});
 }
@@ -62,7 +62,7 @@ void check(const GptOptions& options) {
     refuse("a size is zero or negative", "give positive vocab, context, width, layers and heads");
   }
   if (options.width % options.heads != 0) {
-    refuse("width " + std::to_string(options.width) + " does not divide into " +
+    refuse("width " + std::to_string(options.width) + " is not a multiple of " +
                std::to_string(options.heads) + " heads",
            "choose a width that is a multiple of heads");
   }

@@ -48,7 +48,7 @@ void load_weights(GptImpl& model, const FindWeight& find) {
   if (!problems.empty()) {
     throw ConfigError({.what = "the weights do not fit the model:" + problems,
                        .where = "models::load_weights",
-                       .fix = "choose the model's size as the weights have it"});
+                       .fix = "choose the model size that the weights have"});
   }
   for (const auto& [own, given] : copies) own.copy_(given);
 }

@@ -99,15 +99,15 @@ ErrorInfo stop_error(const LossScaleStep& step, const std::string& bad_param) {
                                 culprit(bad_param), step.state.scale),
             .where = "loss scale",
             .fix =
-                "look for a loss that is inf or NaN by itself, lower the learning rate, or train "
-                "in bf16"};
+                "check whether the loss itself is inf or NaN, lower the learning rate, or train in "
+                "bf16"};
   }
   return {.what = fmt::format("{} steps in a row were skipped; in the last one {} is not finite",
                               step.state.skipped_in_a_row, culprit(bad_param)),
           .where = "max_skipped_in_a_row",
           .fix =
-              "look for a loss that is inf or NaN by itself, lower the learning rate, or allow "
-              "more skipped steps"};
+              "check whether the loss itself is inf or NaN, lower the learning rate, or allow more "
+              "skipped steps"};
 }
 
 std::map<std::string, double> save(const Options& options, const LossScaleState& state) {

@@ -48,12 +48,12 @@ Tensors run_again(const Recipe& recipe, const Tensors& inputs) {
 
 void check_can_recompute() {
   if (torch::autograd::GradMode::is_enabled()) {
-    throw ConfigError({.what = "a checkpointed function has no second derivative",
+    throw ConfigError({.what = "a checkpointed function does not support second derivatives",
                        .where = "backward with create_graph",
                        .fix = "call the function itself instead of recompute::checkpoint"});
   }
   if (!torch::autograd::Engine::get_default_engine().is_checkpoint_valid()) {
-    throw ConfigError({.what = "a checkpointed function cannot give chosen gradients only",
+    throw ConfigError({.what = "a checkpointed function cannot compute only some of its gradients",
                        .where = "torch::autograd::grad, or backward with inputs",
                        .fix = "use backward() without inputs, or call the function itself"});
   }
@@ -105,9 +105,10 @@ class CheckpointBackward final : public torch::autograd::Node {
   std::shared_ptr<Recipe> held() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!recipe_) {
-      throw ConfigError({.what = "backward went a second time through a graph that was freed",
-                         .where = "a checkpointed function",
-                         .fix = "pass retain_graph=true to the first backward"});
+      throw ConfigError(
+          {.what = "backward ran a second time through a graph that was already freed",
+           .where = "a checkpointed function",
+           .fix = "pass retain_graph=true to the first backward"});
     }
     return recipe_;
   }

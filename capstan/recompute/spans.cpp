@@ -9,9 +9,10 @@ namespace capstan::recompute {
 
 std::vector<Span> cut_into_spans(int block_count, std::optional<int> count) {
   if (count.has_value() && *count <= 0) {
-    throw ConfigError({.what = "the number of activation checkpoints is " + std::to_string(*count),
-                       .where = "recompute checkpoint_count",
-                       .fix = "give a positive number, or none for one per block"});
+    throw ConfigError(
+        {.what = "the number of activation checkpoints is " + std::to_string(*count),
+         .where = "recompute checkpoint_count",
+         .fix = "give a positive number, or leave it out to get one checkpoint per block"});
   }
   const int spans = std::min(count.value_or(block_count), block_count);
   std::vector<Span> result;

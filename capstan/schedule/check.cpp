@@ -98,7 +98,7 @@ std::string warning(const Options& options) {
     if (total >= warm) return {};
     return "the schedule's warm-up of " + std::to_string(warm) +
            " steps is longer than its total of " + std::to_string(total) +
-           ": the learning rate falls at once to its end value when warm-up is over";
+           ", so when warm-up ends the learning rate drops straight to its final value";
   };
   if (const auto* decay = std::get_if<WarmupDecayLr>(&options)) {
     return too_short(decay->total_steps, decay->warmup.num_steps);

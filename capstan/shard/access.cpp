@@ -44,11 +44,11 @@ void check_shape(const ParamSpec& param, const at::Tensor& value) {
   if (value.defined() && value.sizes() == at::IntArrayRef(param.sizes)) return;
   throw ConfigError(
       {.what =
-           fmt::format("a value of shape [{}] for a parameter of shape [{}]",
+           fmt::format("a value of shape [{}] does not fit a parameter of shape [{}]",
                        value.defined() ? fmt::format("{}", fmt::join(value.sizes(), ", ")) : "none",
                        fmt::join(param.sizes, ", ")),
        .where = param.name,
-       .fix = "give the whole parameter's value, on every rank"});
+       .fix = "give the value of the whole parameter, on every rank"});
 }
 
 std::string describe(const at::Tensor& tensor) {
@@ -60,11 +60,11 @@ void check_given(const ParamSpec& param, const at::Tensor& given, const at::Tens
   const bool same = given.scalar_type() == slot.scalar_type() && given.sizes() == slot.sizes() &&
                     given.device() == slot.device();
   if (same) return;
-  throw ConfigError({.what = fmt::format("a parameter has become {} while the engine trains {}",
+  throw ConfigError({.what = fmt::format("a parameter is now {}, but the engine trains it as {}",
                                          describe(given), describe(slot)),
                      .where = param.name,
-                     .fix = "convert or move the model (to(), half(), ...) before the engine takes "
-                            "it; name the dtype in the configuration"});
+                     .fix = "convert or move the model (to(), half(), ...) before you create the "
+                            "engine, and set the dtype in the configuration"});
 }
 
 // Copies the part of `value` that lies in `range` of the flat buffer to its place in `part`.

@@ -50,11 +50,11 @@ void check_names(const std::vector<UnitCandidate>& candidates,
   for (const std::string& name : wanted) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string nearest = nearest_name(name, known);
-    throw ConfigError({.what = fmt::format("'{}' is no module that can be a unit", name),
-                       .where = option,
-                       .fix = nearest.empty()
-                                  ? "name a module that is marked with capstan::nn::Unit"
-                                  : fmt::format("did you mean '{}'?", nearest)});
+    throw ConfigError(
+        {.what = fmt::format("'{}' cannot be a unit: the model has no such module", name),
+         .where = option,
+         .fix = nearest.empty() ? "name a module that is marked with capstan::nn::Unit"
+                                : fmt::format("did you mean '{}'?", nearest)});
   }
 }
 

@@ -4,7 +4,7 @@ namespace capstan::shard {
 
 PutAside::PutAside(ShardedModel& model)
     : model_(model),
-      host_(store::Pool::of_host(model.host_ledger(), "put less aside, or free host memory",
+      host_(store::Pool::of_host(model.host_ledger(), "offload less, or free some host memory",
                                  /*pinned=*/!model.device().is_cpu())),
       aside_(model.pool(), *host_) {
   model_.before_use = [this] { bring_back(); };

@@ -139,8 +139,8 @@ void ShardedModel::check_same_use(int boundary) {
         {.what = fmt::format("rank {} uses unit #{} of the model while rank {} uses #{}",
                              group_.rank(), boundary, rank, all[static_cast<std::size_t>(rank)]),
          .where = fmt::format("group {}", group_.name()),
-         .fix = "let all ranks call the same modules in the same order, or declare the "
-                "diverging modules one unit (zero_optimization.leaf_module)"});
+         .fix = "make all ranks call the same modules in the same order, or declare the diverging "
+                "modules one unit (zero_optimization.leaf_module)"});
   }
 }
 

@@ -31,7 +31,7 @@ c10::DataPtr Aside::host_memory(const c10::Storage& storage, MemoryKind kind) {
   c10::DataPtr memory = host_.take(static_cast<std::int64_t>(storage.nbytes()), kind);
   if (!host_.why_not_pinned().empty()) {
     throw ConfigError({.what = host_.why_not_pinned(),
-                       .where = "putting states aside",
+                       .where = "offload_states()",
                        .fix = "raise the limit on locked memory (ulimit -l)"});
   }
   return memory;

@@ -150,9 +150,9 @@ c10::DataPtr Pool::take(std::int64_t bytes, MemoryKind kind) {
         block->memory = core_->allocate(bytes, device_);
       } catch (const std::exception& error) {
         throw ConfigError(
-            {.what = fmt::format("no memory for {} of {} on {}: {}", format_bytes(bytes),
+            {.what = fmt::format("not enough memory for {} of {} on {}: {}", format_bytes(bytes),
                                  to_string(kind), device_.str(), reason_of(error)),
-             .where = fmt::format("held at this moment: {}", to_text(ledger_.now())),
+             .where = fmt::format("currently held: {}", to_text(ledger_.now())),
              .fix = advice_});
       }
     }

@@ -56,7 +56,7 @@ TEST(Apply, ParameterGroupsInheritWhatTheyDoNotSay) {
   EXPECT_EQ(options.groups[1].hyper.lr, 0.01);
   EXPECT_EQ(options.groups[1].hyper.weight_decay, 0.2);
   EXPECT_THAT(problems_of("capstan: {\"parameter_groups\": {\"a\": {\"parameters\": [\"x\"]}}}"),
-              HasSubstr("no optimizer that they could change"));
+              HasSubstr("no optimizer to use them"));
   EXPECT_THAT(
       problems_of(
           "optimizer: {\"type\": \"SGD\"}\ncapstan: {\"parameter_groups\": {\"a\": {\"lr\": 1}}}"),
@@ -213,17 +213,17 @@ TEST(Apply, RulesBetweenKeys) {
       "false}}",
       "always corrects its bias");
   has("prescale_gradients: true\ngradient_predivide_factor: 2", "both divide");
-  has("gradient_allreduce_op: sum\nprescale_gradients: true", "a sum is never divided");
+  has("gradient_allreduce_op: sum\nprescale_gradients: true", "\"sum\" never divides");
   has("gradient_allreduce_op: sum\nzero_optimization: {\"stage\": 3}", "with ZeRO stage 3");
   has("gradient_allreduce_op: sum\nzero_optimization: {\"zenflow\": {}}", "with ZenFlow");
   has("gradient_allreduce_op: sum\ncompile: {\"deepcompile\": true}", "with DeepCompile");
   has("fp16: {\"enabled\": true, \"initial_scale_power\": 1, \"min_loss_scale\": 4}",
-      "below its own floor");
+      "below min_loss_scale");
   has("data_parallel_size: 4", "the run has 1 data-parallel rank (");
   has("scheduler: {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": [1, 2], "
       "\"cycle_max_lr\": 1}}",
       "swap");
-  EXPECT_THAT(warnings_of("vocabulary_size: 50257"), HasSubstr("no multiple of 8"));
+  EXPECT_THAT(warnings_of("vocabulary_size: 50257"), HasSubstr("not a multiple of 8"));
 }
 
 TEST(Rules, LambCannotLiveOnNvmeAndTheProblemNamesTheKeyAndTheWayOut) {

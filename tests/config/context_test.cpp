@@ -137,7 +137,7 @@ TEST(ForeignFiles, AccelerateIsNamedWithTheFileToGiveInstead) {
       "distributed_type: DEEPSPEED\ndowncast_bf16: 'no'\nnum_processes: 2\ntpu_env: []\n";
   const Outcome outcome = check_text(yaml);
   ASSERT_EQ(outcome.problems.size(), 1U);
-  EXPECT_THAT(outcome.problems[0].what, HasSubstr("a file of Accelerate"));
+  EXPECT_THAT(outcome.problems[0].what, HasSubstr("an Accelerate file"));
   EXPECT_THAT(outcome.problems[0].fix, AllOf(HasSubstr("give ds_config.json instead"),
                                              HasSubstr("accelerate launch --config_file ds.json")));
   const std::string inline_keys =

@@ -32,7 +32,7 @@ TEST(Snippets, AnAnnotatedFileWithAllSectionsIsFine) {
 
 TEST(Snippets, EveryPlaceholderOfADocumentationIsNamedInOneReport) {
   const std::string problems = problems_of(snippet("annotated_with_placeholders"));
-  EXPECT_THAT(problems, HasSubstr("[0|1|2|3] is a documentation's way to list the choices"));
+  EXPECT_THAT(problems, HasSubstr("[0|1|2|3] is how documentation lists the choices"));
   EXPECT_THAT(problems, HasSubstr("for example \"stage\": 0"));
   EXPECT_THAT(problems, HasSubstr("for example \"round_robin_gradients\": true"));
   EXPECT_THAT(problems, HasSubstr("for example \"elastic_checkpoint\": true"));
@@ -50,7 +50,7 @@ TEST(Snippets, TrueInQuotesIsTakenWithAWarningThatTeaches) {
   const auto& schedule = std::get<schedule::WarmupDecayLr>(*resolved.engine.schedule);
   EXPECT_EQ(schedule.warmup.max_lr, schedule::PerGroup{0.001}) << "auto: the optimizer's";
   EXPECT_THAT(warnings_of(snippet("stage2_fp16_auto")),
-              HasSubstr("\"true\" is a string; it is taken as true, write true without quotes | "
+              HasSubstr("\"true\" is a string and was read as true; write true without quotes | "
                         "ds.json:3:20 (fp16.enabled)"));
 }
 

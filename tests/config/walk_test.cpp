@@ -44,7 +44,7 @@ TEST(Walk, LenientTurnsUnknownKeysIntoWarningsAndNothingElse) {
 }
 
 TEST(Walk, AKeyOfAnotherSectionIsSentThere) {
-  EXPECT_THAT(problems_of("{\"stage\": 2}"), HasSubstr("belongs into \"zero_optimization\""));
+  EXPECT_THAT(problems_of("{\"stage\": 2}"), HasSubstr("belongs in \"zero_optimization\""));
   EXPECT_THAT(problems_of("{\"zero_optimization\": {\"gradient_clipping\": 1}}"),
               HasSubstr("belongs to the top level"));
 }
@@ -146,7 +146,7 @@ TEST(Walk, WhoOnlyReadsIsWarnedOfWhatIsRefused) {
 
 TEST(Walk, AnEmptyFileIsAProblemAndEmptyBracesAreNot) {
   for (const char* text : {"", "  \n\t\n", "# nothing yet\n// nor here"}) {
-    EXPECT_THAT(problems_of(text), HasSubstr("there is nothing in it")) << text;
+    EXPECT_THAT(problems_of(text), HasSubstr("the configuration is empty")) << text;
   }
   EXPECT_EQ(problems_of("{}"), "");
 }

@@ -119,7 +119,7 @@ def converted(stage):
     engine, other = make(stage), make(stage)
     engine.module.bfloat16()
     engine.backward(engine(batch(0).bfloat16()).float().square().mean())
-    with pytest.raises(capstan.ConfigError, match="has become BFloat16") as error:
+    with pytest.raises(capstan.ConfigError, match="is now BFloat16") as error:
         engine.step()
     engine.module.float()  # values rounded on the way
     engine.zero_grad()
@@ -132,4 +132,4 @@ def converted(stage):
 @pytest.mark.parametrize("stage", [0, 2])
 def test_a_model_that_is_converted_under_an_engine_is_an_error_that_tells_how(stage):
     for where, fix, goes_on in ranks.run(2, converted, stage):
-        assert where == "0.weight" and "before the engine takes it" in fix and goes_on
+        assert where == "0.weight" and "before you create the engine" in fix and goes_on

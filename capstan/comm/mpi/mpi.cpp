@@ -47,9 +47,9 @@ class MpiProcess final : public Mpi {
                                                  std::string name) override {
     const int id = ++groups_made_;
     if (id > start_.largest_tag >> kTagGroupShift) {
-      throw ConfigError({.what = fmt::format("group {} is one more than this MPI's tags allow", id),
+      throw ConfigError({.what = fmt::format("this MPI has no tag left for group {}", id),
                          .where = fmt::format("comm: backend mpi, group '{}'", name),
-                         .fix = "make fewer groups, or use an MPI with a larger MPI_TAG_UB"});
+                         .fix = "create fewer groups, or use an MPI with a larger MPI_TAG_UB"});
     }
     const auto me = std::ranges::find(world_ranks, start_.rank);
     if (me == world_ranks.end()) {

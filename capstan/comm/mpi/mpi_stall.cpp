@@ -33,7 +33,7 @@ std::string describe_peer(const MpiGroup& group, const MpiOp& op, int peer) {
     return fmt::format("rank {} answers, but has not issued its side of it", peer);
   }
   if (report->second.number >= op.number) {
-    return fmt::format("rank {} answers, and is as far as this rank", peer);
+    return fmt::format("rank {} answers and has come as far as this rank", peer);
   }
   if (report->second.number == 0) {
     return fmt::format("rank {} answers, but has issued no collective yet", peer);

@@ -36,11 +36,11 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& env,
     return c10::make_intrusive<c10d::PrefixStore>("capstan",
                                                   c10::make_intrusive<c10d::TCPStore>(host, how));
   } catch (const std::exception& error) {
-    throw CommError(
-        {.what = fmt::format("no store at {}:{}: {}", host, env.master_port, error.what()),
-         .where = kWhere,
-         .fix = "check that rank 0 runs, and that its machine can be reached at "
-                "MASTER_ADDR:MASTER_PORT"});
+    throw CommError({.what = fmt::format("cannot reach the store at {}:{}: {}", host,
+                                         env.master_port, error.what()),
+                     .where = kWhere,
+                     .fix = "check that rank 0 is running and that its machine can be reached at "
+                            "MASTER_ADDR:MASTER_PORT"});
   }
 }
 
@@ -97,7 +97,7 @@ std::unique_ptr<Nccl> start_nccl(const RankEnv& env, std::chrono::milliseconds t
          .fix = "start one rank per GPU; to share a GPU between ranks use the backend mpi"});
   }
   if (env.master_port == 0 && env.world_size > 1) {
-    throw ConfigError({.what = "no address is known where the ranks can meet",
+    throw ConfigError({.what = "the address where the ranks should meet is not known",
                        .where = kWhere,
                        .fix = "start the ranks with `capstan launch` or torchrun, or set "
                               "MASTER_ADDR and MASTER_PORT"});

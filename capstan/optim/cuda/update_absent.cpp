@@ -5,10 +5,10 @@ namespace capstan::optim {
 namespace {
 
 [[noreturn]] void refuse_cuda() {
-  throw ConfigError({.what = "this build has no CUDA kernels",
-                     .where = "optim",
-                     .fix = "build where a CUDA compiler is (-DCAPSTAN_CUDA=ON), or train in CPU "
-                            "memory"});
+  throw ConfigError(
+      {.what = "this build has no CUDA kernels",
+       .where = "optim",
+       .fix = "build on a machine with a CUDA compiler (-DCAPSTAN_CUDA=ON), or train on the CPU"});
 }
 
 }  // namespace
