@@ -55,7 +55,7 @@ TEST(FolderLock, TwoEnginesOfOneProcessTakeTurnsAndOneThatEndsLeavesTheOthersLoc
   const auto other_job_is_refused = [&] {
     return in_another_process([&] {
              return !error_text([&] { const FolderLock theirs(folder.path()); }).empty();
-           }) == 0;
+           }) == "exit 0";
   };
   auto first = std::make_unique<FolderLock>(folder.path());
   auto second = std::make_unique<FolderLock>(folder.path());
@@ -84,7 +84,7 @@ TEST(FolderLock, AFolderThatWasRemovedIsLockedAnew) {
   EXPECT_EQ(in_another_process([&] {
               return !error_text([&] { const FolderLock theirs(folder / "run"); }).empty();
             }),
-            0);
+            "exit 0");
 }
 
 // Others look while a job saves and keeps one: there is always one, and nobody sees none.
