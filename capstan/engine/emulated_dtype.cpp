@@ -1,10 +1,10 @@
 #include "capstan/engine/emulated_dtype.h"
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
+#include <limits>
 
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -13,33 +13,26 @@
 namespace capstan::engine {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kSize = 128;
-constexpr int kRepeats = 5;              // the fastest counts: others may use the machine
+constexpr int kRepeats = 5;              // the fastest counts
 constexpr double kWorthAWarning = 1.25;  // chosen: below it nobody would change a thing
 
-// Several threads would wait for each other, and on a busy machine for long.
-class OneThread {
- public:
-  OneThread() { at::set_num_threads(1); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-  ~OneThread() { at::set_num_threads(before_); }
+// CPU time of this thread: others may use the machine, and the number of threads is the program's.
+double now_s() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
- private:
-  int before_ = at::get_num_threads();
-};
-
-Clock::duration product_time(at::ScalarType dtype) {
+double product_s(at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
   const at::Tensor matrix = at::ones({kSize, kSize}, at::TensorOptions(dtype));
   at::mm(matrix, matrix);  // kernels are made on first use
-  Clock::duration fastest = Clock::duration::max();
+  double fastest = std::numeric_limits<double>::max();
   for (int i = 0; i < kRepeats; ++i) {
-    const auto began = Clock::now();
+    const double began = now_s();
     at::mm(matrix, matrix);
-    fastest = std::min(fastest, Clock::now() - began);
+    fastest = std::min(fastest, now_s() - began);
   }
   return fastest;
 }
@@ -48,11 +41,8 @@ Clock::duration product_time(at::ScalarType dtype) {
 
 std::string emulation_warning(DType params, c10::Device device) {
   if (!device.is_cpu() || computes_natively(params)) return "";
-  const OneThread one_thread;
   const auto dtype = params == DType::fp16 ? at::kHalf : at::kBFloat16;
-  const std::chrono::duration<double> emulated = product_time(dtype);
-  const std::chrono::duration<double> native = product_time(at::kFloat);
-  const double factor = emulated / native;
+  const double factor = product_s(dtype) / product_s(at::kFloat);
   if (factor < kWorthAWarning) return "";
   return fmt::format(
       "{0} is emulated on this CPU, which has no instructions for it: a matrix product takes "
