@@ -60,6 +60,7 @@ class Engine(torch.nn.Module):
         given = optimizers.core_optimizer(optimizer, self.view)
         self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given,
                               optimizers.shared_values(optimizer), self._log)
+        self._process = os.getpid()
         _open.add(self)
         self.view.core = None
         self._boundary = None
@@ -217,7 +218,7 @@ class Engine(torch.nn.Module):
         self._close(self._shards_to_leave())
 
     def _shards_to_leave(self):
-        if self.core is None or self not in _open:  # closed, or of the process that this one was forked from
+        if self.core is None or self._process != os.getpid():  # closed, or of the process that this one was forked from
             return []
         try:
             return self.core.leave_shards()

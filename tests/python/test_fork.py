@@ -25,7 +25,7 @@ PROGRAM = textwrap.dedent("""
         try:
             step()
         except capstan.ConfigError as error:
-            assert "was forked" in str(error), error
+            assert "a fork of it" in str(error), error
             sys.exit(7)  # an ordinary end, with all that Python does there
         sys.exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

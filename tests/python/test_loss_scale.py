@@ -54,7 +54,7 @@ def half_losses():
     """A loss in fp16 whose product with the scale is no number of fp16, nor is the scale itself."""
     for stage in (0, 2, 3):
         engine, _ = make(stage)  # from 2^16
-        loss = engine(torch.ones(1, 2).half()).sum().abs() + 3
+        loss = engine(torch.full((1, 2), 0.25).half()).sum().abs() + 3
         assert loss.dtype == torch.float16
         scaled = engine.scale(loss)
         assert scaled.dtype == torch.float32 and scaled.item() == loss.item() * 2**15  # the gradients get the rest
