@@ -12,6 +12,7 @@ SMALL = dict(vocab_size=96, d_model=64, dropout=0.0, attention_dropout=0.0, acti
              bos_token_id=1, eos_token_id=2, decoder_start_token_id=1)
 
 
+# One decoder layer: where several read the encoder's output, stage 3 sums its gradient in another order (docs/sharding.md).
 def gpt2():
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=96, n_embd=64, n_layer=2, n_head=2, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
@@ -19,13 +20,13 @@ def gpt2():
 
 def blenderbot():
     return transformers.BlenderbotForConditionalGeneration(transformers.BlenderbotConfig(
-        **SMALL, encoder_layers=1, decoder_layers=2, encoder_ffn_dim=128, decoder_ffn_dim=128, encoder_attention_heads=2,
+        **SMALL, encoder_layers=2, decoder_layers=1, encoder_ffn_dim=128, decoder_ffn_dim=128, encoder_attention_heads=2,
         decoder_attention_heads=2, max_position_embeddings=64)).half()  # with its buffer, which the logits are summed with
 
 
 def t5():
     return transformers.T5ForConditionalGeneration(transformers.T5Config(
-        vocab_size=96, d_model=64, d_kv=32, d_ff=128, num_layers=2, num_heads=2, dropout_rate=0.0, pad_token_id=0,
+        vocab_size=96, d_model=64, d_kv=32, d_ff=128, num_layers=2, num_decoder_layers=1, num_heads=2, dropout_rate=0.0, pad_token_id=0,
         eos_token_id=1, decoder_start_token_id=0))
 
 
