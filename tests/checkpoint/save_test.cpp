@@ -126,6 +126,22 @@ TEST(Save, AMissingOrShortFileMakesTheOneBeforeItTheNewest) {
   EXPECT_THAT(look_at(second).problem, HasSubstr("master.safetensors is missing"));
 }
 
+TEST(Save, TheLastThatWasSavedIsTheNewestWhateverItsName) {
+  const test::TempFolder folder;
+  save({.folder = folder.path(), .tag = "second", .version = 1});
+  save({.folder = folder.path(), .tag = "first", .version = 2});
+  EXPECT_EQ(newest_complete(folder.path())->tag, "first");
+}
+
+TEST(Save, WhatAKilledSaveLeftIsRemovedByTheNext) {
+  const test::TempFolder folder;
+  const std::string left = partial_path({.folder = folder.path(), .tag = "step1"}).string() + "0";
+  std::filesystem::create_directories(left);  // as by a process with another number
+  save({.folder = folder.path(), .tag = "step2", .version = 2});
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_EQ(newest_complete(folder.path())->tag, "step2");
+}
+
 TEST(Save, ARankThatCouldNotWriteStopsTheCommitWithItsOwnWords) {
   const test::TempFolder folder;
   save({.folder = folder.path(), .tag = "step1", .version = 1});

@@ -198,7 +198,7 @@ TEST(FlightRecorder, KeepsTheLastOperationsOnly) {
     EXPECT_EQ(number, i);
     if (i != 39) recorder.finished(number, now + 2ms);
   }
-  recorder.finished(1, now);  // long overwritten; must not touch a later one
+  recorder.finished(23, now);  // overwritten by the 39th, which must not be touched
   const std::string text = recorder.text(now + 1s);
   EXPECT_THAT(text, Not(HasSubstr("#24 ")));
   EXPECT_THAT(text, HasSubstr("#25 broadcast of 25 uint8 from rank 0, issued 1.000 s ago, took"));
