@@ -42,14 +42,13 @@ namespace capstan::engine {
 
 // What only code can give; everything else is in Options.
 struct Parts {
-  comm::Group* group =
-      nullptr;                  // unset: the ranks that a launcher started; must outlive the engine
-  Logger* logger = nullptr;     // unset: silence; must outlive the engine
-  OptimizerFactory optimizer;   // takes the place of Options::optimizer
-  UpdaterFactory updater;       // likewise, and need not be libtorch's
-  schedule::Function schedule;  // takes the place of Options::schedule
-  ModelExtras extras;           // for checkpoints; a C++ model's buffers and aliases are found
-  SharedValues shared;          // compared between ranks before the options, by the caller's names
+  comm::Group* group = nullptr;  // unset: the ranks of the launcher; must outlive the engine
+  Logger* logger = nullptr;      // unset: silence; must outlive the engine
+  OptimizerFactory optimizer;    // takes the place of Options::optimizer
+  UpdaterFactory updater;        // likewise, and need not be libtorch's
+  schedule::Function schedule;   // takes the place of Options::schedule
+  ModelExtras extras;            // for checkpoints; a C++ model's buffers and aliases are found
+  SharedValues shared;           // compared between ranks before the options, by the caller's names
 };
 
 struct BackwardOptions {
@@ -164,8 +163,8 @@ class Engine {
   void change_no_sync(int by);
   // With fp16: whether a plain loss.backward() may come that is not scaled. By default none may.
   void expect_backward(bool allowed);
-  // The loss, in fp32 at least, as a plain backward of the result needs it: times loss_scale(), or what the
-  // loss's own dtype holds of that; the gradients get the rest.
+  // The loss, in fp32 at least, for a plain backward of the result: times loss_scale(), or as much
+  // of that as the loss's own dtype holds; the gradients get the rest.
   at::Tensor scale(const at::Tensor& loss);
   void set_accumulation_steps(std::int64_t steps);  // from the next backward on
   void set_loss_scale(double scale);                // likewise

@@ -131,8 +131,9 @@ TEST(Apply, PrecisionOfEveryRow) {
   EXPECT_EQ(mixed.buffers, DType::fp16);
   EXPECT_EQ(engine_of("fp16: {\"enabled\": true}").precision.reduce_dtype(), DType::fp16);
   EXPECT_THAT(problems_of("bf16: {\"enabled\": true}\ndata_types: {\"param_dtype\": \"fp16\"}"),
-              HasSubstr("param_dtype is fp16, but fp16 and bf16 make it bf16"));
-  EXPECT_THAT(problems_of("capstan: {\"master_dtype\": \"bf16\"}"), HasSubstr("masters of bf16"));
+              HasSubstr("param_dtype is fp16, but the sections fp16 and bf16 make it bf16"));
+  EXPECT_THAT(problems_of("capstan: {\"master_dtype\": \"bf16\"}"),
+              HasSubstr("master weights in bf16"));
 }
 
 TEST(Apply, ElementCountsBecomeBytesAndSaturate) {

@@ -103,7 +103,7 @@ def get_zero_config(param_dict):
 
 
 def zero_config_of(view):
-    """The section as capstan has resolved it."""
+    """The section as Capstan has resolved it."""
     path = "zero_optimization"
     values = {key: value for key, value in view.section(path).items()
               if key not in _OLD_KEYS or view.given(f"{path}.{key}")}
