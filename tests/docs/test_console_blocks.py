@@ -61,11 +61,21 @@ def test_documented_commands_print_what_the_document_says(document, tmp_path):
             (tmp_path / kind.split(": ")[1]).write_text(text)
 
 
-@pytest.mark.parametrize("document", sorted([*SOURCE.glob("*.md"), *SOURCE.glob("docs/*.md")]), ids=lambda p: p.name)
+def anchors(text):
+    """Of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ +(.+?) *$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", sorted([*SOURCE.glob("*.md"), *SOURCE.glob("docs/*.md"), *SOURCE.glob("examples/*/*.md")]),
+                         ids=lambda p: str(p.relative_to(SOURCE)))
 def test_links_between_documents_lead_somewhere(document):
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
-        if "://" not in target:
-            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", document.read_text()):
+        if "://" in target:
+            continue
+        file = document.parent / target if target else document
+        assert file.exists(), f"{document.name} links to {target}"
+        assert not anchor or anchor in anchors(file.read_text()), f"{document.name} links to {target}#{anchor}"
 
 
 def test_the_comparison_itself():
