@@ -40,10 +40,10 @@ def matches(expected, actual):
     return re.fullmatch(pattern, lines) is not None
 
 
-def run_console(text, folder):
+def run_console(text, folder, **variables):
     steps = parse_console(text)
     script = "".join(f"{command}\n_status=$?; echo; echo '{SEPARATOR}'; (exit $_status)\n" for command, _ in steps)
-    environment = dict(os.environ, PATH=f"{os.environ['CAPSTAN_BIN']}:{os.environ['PATH']}", COLUMNS="120")
+    environment = dict(os.environ, PATH=f"{os.environ['CAPSTAN_BIN']}:{os.environ['PATH']}", COLUMNS="120") | variables
     done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     outputs = done.stdout.split(SEPARATOR)

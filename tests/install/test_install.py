@@ -1,6 +1,8 @@
 """cmake --install gives a package that a program outside our tree can use, and that can be moved."""
 
 import os
+import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -28,7 +30,7 @@ def installed(tmp_path_factory):
     """Installed into one folder, then moved to another: nothing may depend on where it was."""
     first = tmp_path_factory.mktemp("install") / "first"
     run(tool("cmake"), "--install", BUILD, "--prefix", first, "--strip")
-    moved = first.with_name("moved")
+    moved = first.with_name("capstan")
     first.rename(moved)
     return moved
 
@@ -53,14 +55,18 @@ def test_every_header_of_the_library_is_installed(installed):
     assert ours == {str(p.relative_to(installed / "include")) for p in (installed / "include").rglob("*.h")}
 
 
-def test_out_of_tree_program_trains_with_the_installed_engine(installed, tmp_path):
-    ninja = tool("ninja")
-    generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
-    run(tool("cmake"), "-S", SOURCE / "tests/install/consumer", "-B", tmp_path, *generator,
-        f"-DCMAKE_PREFIX_PATH={installed}", "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1")
-    run(tool("cmake"), "--build", tmp_path)
-    assert run(tmp_path / "consumer") == "learnt on rank 0 of 1\n"
-    done = subprocess.run([tmp_path / "consumer", "7"], capture_output=True, text=True)
-    assert done.returncode == 2 and "fix:" in done.stderr
-    two = run(installed / "bin" / "capstan", "launch", "-n", 2, "--no_prefix", "--no_python", tmp_path / "consumer")
-    assert "learnt on rank 0 of 2" in two and "learnt on rank 1 of 2" in two
+# docs/cpp.md is the program outside our tree: its files and commands, as a reader would copy them.
+def test_the_program_of_the_cpp_page_builds_and_trains(installed, tmp_path):
+    page = (SOURCE / "docs/cpp.md").read_text()
+    console = runpy.run_path(str(SOURCE / "tests/docs/test_console_blocks.py"))["run_console"]
+    files = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```", page, re.M | re.S))
+    assert {"CMakeLists.txt", "main.cpp", "gpu.cpp", "ds_config.json"} == set(files)
+    if any((installed / "lib").glob("libcapstan_comm_nccl*")):
+        files["CMakeLists.txt"] += "add_library(gpu SHARED gpu.cpp)\ntarget_link_libraries(gpu PRIVATE capstan::comm_nccl)\n"
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    path = f"{Path(tool('cmake')).parent}:{os.environ['PATH']}"
+    blocks = re.findall(r"<!-- checked by tests/install -->\n```console\n(.*?)^```", page, re.M | re.S)
+    assert len(blocks) == 2
+    for block in blocks:
+        console(block, tmp_path, HOME=str(installed.parent), PATH=path, CMAKE_BUILD_PARALLEL_LEVEL="2")
