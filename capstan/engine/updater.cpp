@@ -5,6 +5,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/record_function.h>
 
 #include "capstan/engine/columns.h"
 #include "capstan/engine/grad_gate.h"
@@ -172,7 +173,10 @@ void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at:
     }
     std::vector<std::byte*> columns;
     if (streams) columns = stream_->next();
-    run_stretches(stretches, states, grads, {range, values, nullptr, columns}, kernel);
+    {
+      RECORD_USER_SCOPE("capstan::host_update");  // for torch's profiler
+      run_stretches(stretches, states, grads, {range, values, nullptr, columns}, kernel);
+    }
     if (!sends) continue;
     if (!values.defined()) values = states.master.narrow(0, range.begin, range.size());
     model.send_values(unit, range.begin, std::move(values));

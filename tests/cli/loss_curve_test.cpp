@@ -1,6 +1,8 @@
 #include "capstan/cli/train/loss_curve.h"
 
+#include <cmath>
 #include <limits>
+#include <regex>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,6 +26,7 @@ TEST(AxisMarks, AreRoundAndInside) {
   EXPECT_THAT(axis_marks(0, 100, 5), ElementsAre(0, 20, 40, 60, 80, 100));
   EXPECT_THAT(axis_marks(1.3, 3.1, 4), ElementsAre(1.5, 2, 2.5, 3));
   EXPECT_LE(axis_marks(0, 7, 8).size(), 9U);
+  for (const double mark : axis_marks(-0.5, 0.5, 2)) EXPECT_FALSE(mark == 0 && std::signbit(mark));
 }
 
 TEST(CurvePage, DrawsBothCurvesAndEscapesText) {
@@ -45,7 +48,28 @@ TEST(CurvePage, DrawsBothCurvesAndEscapesText) {
 TEST(CurvePage, PutsTheHighestLossOnTopAndTheLastStepAtTheRight) {
   Curve curve;
   curve.train = {{0, 4}, {10, 2}};
-  EXPECT_THAT(curve_page(curve), HasSubstr("points='60.0,20.0 880.0,380.0 '"));
+  EXPECT_THAT(curve_page(curve), HasSubstr("points='54.0,12.0 454.0,274.0 '"));
+}
+
+// Every text, in pixels, where the page is 360 wide and has margins of 15.
+TEST(CurvePage, IsReadableOnAPhone) {
+  Curve curve;
+  curve.train = {{0, 4}, {100000, 0.0005}};
+  const std::string page = curve_page(curve);
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(
+      page, found, std::regex("viewBox='0 0 ([0-9.]+) [0-9.]+' font-size='([0-9.]+)'")));
+  EXPECT_GE(std::stod(found[2]) * 330 / std::stod(found[1]), 10);
+  EXPECT_THAT(page, Not(HasSubstr("font-size:")));  // nothing else decides
+}
+
+TEST(CurvePage, MarksWholeStepsOnly) {
+  Curve curve;
+  curve.train = {{1, 4}, {2, 2}};
+  const std::string page = curve_page(curve);
+  EXPECT_EQ(count(page, "text-anchor='middle'>0.5<"), 0U);
+  EXPECT_EQ(count(page, "text-anchor='middle'>1<"), 1U);
+  EXPECT_EQ(count(page, "text-anchor='middle'>2<"), 1U);
 }
 
 TEST(CurvePage, StaysSmallForLongRunsAndWorksForNone) {

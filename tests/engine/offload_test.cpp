@@ -1,6 +1,7 @@
 // Placement is not another engine: with states, gradients or parameters in host memory every number
 // stays what it was, and both ledgers say what lives where.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <future>
@@ -11,6 +12,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -363,6 +365,24 @@ TEST(Offload, ReadsAndWritesByNameAsEverywhere) {
 }
 
 // The error of an update on its own thread reaches whoever uses the unit next, and again after it.
+// What draw_timeline.py draws as the CPU's row.
+TEST(Offload, ShowsTheUpdatesOfTheHostInAProfile) {
+  static std::atomic<int> seen;
+  seen = 0;
+  const at::CallbackHandle handle =
+      at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& scope) {
+                              if (std::string_view(scope.name()) == "capstan::host_update") ++seen;
+                              return std::unique_ptr<at::ObserverContext>();
+                            }).scopes({at::RecordScope::USER_SCOPE}));
+  train({}, options_of({}));
+  EXPECT_EQ(seen, 0);
+  Options options = options_of({});
+  options.store.optimizer.placement = Placement::host;
+  train({}, options);
+  at::removeCallback(handle);
+  EXPECT_GT(seen, 0);
+}
+
 TEST(LateUpdates, RethrowWhatWentWrongAtTheNextUse) {
   shard::LateUpdates late(3);
   late.start({0, 1, 2}, [](int unit) -> shard::HostTraffic::Ahead {

@@ -9,15 +9,17 @@
 namespace capstan::cli::train {
 namespace {
 
-// The drawing, in its own units.
-constexpr double kPageWidth = 900;
-constexpr double kPageHeight = 420;
-constexpr double kLeft = 60;
-constexpr double kRight = 20;
-constexpr double kTop = 20;
-constexpr double kBottom = 40;
+// The drawing, in its own units: few of them, so that text is readable where a phone shows the
+// whole width.
+constexpr double kPageWidth = 480;
+constexpr double kPageHeight = 320;
+constexpr double kLeft = 54;
+constexpr double kRight = 26;
+constexpr double kTop = 12;
+constexpr double kBottom = 46;
+constexpr double kFontSize = 15;
 // More points than the drawing has columns show nothing more.
-constexpr std::size_t kMostPoints = 1600;
+constexpr std::size_t kMostPoints = 1000;
 
 std::string escaped(std::string_view text) {
   std::string result;
@@ -87,12 +89,13 @@ std::string axes(const Bounds& bounds) {
     svg += fmt::format(
         "<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' class='grid'/>"
         "<text x='{}' y='{:.1f}' text-anchor='end'>{:g}</text>\n",
-        kLeft, bounds.y(mark), kPageWidth - kRight, bounds.y(mark), kLeft - 8, bounds.y(mark) + 4,
+        kLeft, bounds.y(mark), kPageWidth - kRight, bounds.y(mark), kLeft - 8, bounds.y(mark) + 5,
         mark);
   }
-  for (const double mark : axis_marks(0, bounds.last_step, 8)) {
+  for (const double mark : axis_marks(0, bounds.last_step, 5)) {
+    if (mark != std::floor(mark)) continue;  // there is no half step
     svg += fmt::format("<text x='{:.1f}' y='{}' text-anchor='middle'>{:g}</text>\n", bounds.x(mark),
-                       kPageHeight - kBottom + 20, mark);
+                       kPageHeight - kBottom + 19, mark);
   }
   return svg + fmt::format("<text x='{}' y='{}' text-anchor='middle'>step</text>\n", kPageWidth / 2,
                            kPageHeight - 4);
@@ -121,19 +124,22 @@ std::string drawing(const Curve& curve) {
   const std::vector<CurvePoint> train = drawable(curve.train);
   const std::vector<CurvePoint> validation = drawable(curve.validation);
   const Bounds bounds = bounds_of(train, validation);
-  return fmt::format("<svg viewBox='0 0 {} {}' role='img' aria-label='loss by step'>\n{}{}{}",
-                     kPageWidth, kPageHeight, axes(bounds), polyline(train, bounds, "train"),
-                     dots(validation, bounds)) +
-         fmt::format("<text x='{}' y='{}' class='key train-key'>training loss</text>\n",
-                     kPageWidth - 250, kTop + 14) +
-         fmt::format("<text x='{}' y='{}' class='key validation-key'>validation loss</text>\n",
-                     kPageWidth - 130, kTop + 14) +
+  return fmt::format(
+             "<svg viewBox='0 0 {} {}' font-size='{}' role='img' aria-label='loss by "
+             "step'>\n{}{}{}",
+             kPageWidth, kPageHeight, kFontSize, axes(bounds), polyline(train, bounds, "train"),
+             dots(validation, bounds)) +
+         fmt::format(
+             "<text x='{0}' y='{1}' text-anchor='end' class='train-key'>training loss</text>\n"
+             "<text x='{0}' y='{2}' text-anchor='end' class='validation-key'>validation "
+             "loss</text>\n",
+             kPageWidth - kRight, kTop + 18, kTop + 38) +
          "</svg>\n";
 }
 
 constexpr std::string_view kPageStyle =
-    "body{font:15px system-ui,sans-serif;max-width:920px;margin:2em auto;padding:0 1em;color:#222}"
-    "svg{width:100%;font-size:12px}.grid{stroke:#ddd}polyline{fill:none;stroke-width:1.6}"
+    "body{font:15px system-ui,sans-serif;max-width:680px;margin:2em auto;padding:0 1em;color:#222}"
+    "svg{width:100%}.grid{stroke:#ddd}polyline{fill:none;stroke-width:1.6}"
     ".train{stroke:#1f6fb4}.validation{fill:#d9541e}.train-key{fill:#1f6fb4}"
     ".validation-key{fill:#d9541e}td{padding:.15em 1.2em .15em 0}"
     "pre{background:#f5f5f5;padding:1em;white-space:pre-wrap}";
@@ -154,7 +160,7 @@ std::vector<double> axis_marks(double low, double high, int most) {
   const double first = std::ceil(low / step) * step;
   // Among numbers that are huge beside their distance a step may change nothing.
   for (int i = 0; i <= most + 1 && first + i * step <= high + step * 1e-9; ++i) {
-    marks.push_back(first + i * step);
+    marks.push_back(first + i * step + 0.0);  // never "-0"
   }
   return marks;
 }
