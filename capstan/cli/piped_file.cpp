@@ -17,7 +17,11 @@
 namespace capstan::cli {
 namespace {
 
+constexpr std::size_t kMaxNameBytes = 200;  // Linux takes 249
+
+// Also a plain file that is this program's stdin: ranks have another one.
 bool is_read_once(const std::string& path) {
+  if (path == "/dev/stdin") return true;
   struct stat status{};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
@@ -36,7 +40,8 @@ void write_all(int fd, const char* bytes, std::size_t count, const std::string& 
 int keep_in_memory(const std::string& path) {
   const launch::Fd from(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!from.is_open()) throw io::io_failure({.verb = "open", .file = path}, errno);
-  const int memory = ::memfd_create("capstan", 0);
+  // Whoever meets a problem in it can tell the name that the user gave (see piped_file.h).
+  const int memory = ::memfd_create(path.substr(0, kMaxNameBytes).c_str(), 0);
   if (memory < 0) throw io::io_failure({.verb = "keep a copy of", .file = path}, errno);
   std::array<char, 64 << 10> buffer;  // NOLINT: filled by read()
   while (true) {

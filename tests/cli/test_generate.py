@@ -150,7 +150,7 @@ def test_errors_say_what_where_and_the_fix(checkpoint, tmp_path):
              ([checkpoint, "x", "--prompts", "lines.txt"], ["prompt excludes --prompts", "--help"]),
              ([next(checkpoint.glob("*/index.json")).parent, "x", "--tag", "one"], ["--tag one", "leave --tag out"]),
              ([checkpoint, "--prompts", tmp_path / "none"], ["cannot read the prompts", "one prompt per line"]),
-             ([checkpoint], ["there is no prompt", "stdin"])]
+             ([checkpoint], ["there is no prompt", "where: /dev/stdin\n", "one per line on stdin"])]
     for words, parts in cases:
         done = generate(*words, check=False)
         assert done.returncode == 2

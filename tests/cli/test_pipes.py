@@ -63,3 +63,4 @@ def test_text_is_made_from_prompts_in_a_pipe(folder):
     for ranks in (1, 2):
         assert bash(f"{line} {ranks} --prompts <(echo The number) --config <(cat ds.json)", folder).stdout == expected
         assert bash(f"{line} {ranks}", folder, stdin="The number\n").stdout == expected
+        assert bash(f"echo The number > prompts; {line} {ranks} < prompts", folder).stdout == expected

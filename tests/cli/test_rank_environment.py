@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 BIN = Path(os.environ["CAPSTAN_BIN"])
+BATCH = {"train_micro_batch_size_per_gpu": 1}
 ON_DISK = [{"offload_optimizer": {"device": "nvme", "nvme_path": "."}}, {"offload_param": {"device": "nvme", "nvme_path": "."}}]
 ELSEWHERE = [{}, {"offload_optimizer": {"device": "cpu"}}]
 
@@ -36,9 +37,9 @@ def spins(capstan, words, config, **env):
 def test_threads_that_wait_sleep_soon_where_state_is_on_a_disk(capstan, words):
     ranks = int(words[2])
     for zero in ON_DISK:
-        assert spins(capstan, words, {"zero_optimization": {"stage": 3, **zero}}) == ["1000"] * ranks
+        assert spins(capstan, words, {**BATCH, "zero_optimization": {"stage": 3, **zero}}) == ["1000"] * ranks
     for zero in ELSEWHERE:
-        assert spins(capstan, words, {"zero_optimization": {"stage": 3, **zero}}) == ["unset"] * ranks
+        assert spins(capstan, words, {**BATCH, "zero_optimization": {"stage": 3, **zero}}) == ["unset"] * ranks
 
 
 def test_what_the_user_says_about_waiting_is_kept(capstan):
