@@ -105,6 +105,12 @@ Pool filter_pool(const Pool& pool, std::string_view filter, bool keep) {
 
 }  // namespace
 
+bool is_host_name(std::string_view name) {
+  return !name.empty() && name.front() != '-' && std::ranges::none_of(name, [](unsigned char c) {
+    return c <= ' ' || c == 0x7f || c == '@' || c == ',' || c == '/';
+  });
+}
+
 std::vector<std::string> numbered_slots(int count) {
   std::vector<std::string> slots(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) slots[static_cast<std::size_t>(i)] = std::to_string(i);
@@ -124,6 +130,9 @@ Pool parse_hostfile(std::string_view text, const std::string& file) {
     std::optional<Host> host = parse_host_line(line);
     if (!host) {
       problems += fmt::format("\n    line {}: \"{}\" is not \"host slots=N\"", line_number, line);
+    } else if (!is_host_name(host->name)) {
+      problems +=
+          fmt::format("\n    line {}: \"{}\" is no name of a host", line_number, host->name);
     } else if (find_host(pool, host->name) != nullptr) {
       problems += fmt::format("\n    line {}: host \"{}\" is there twice", line_number, host->name);
     } else {
@@ -132,9 +141,11 @@ Pool parse_hostfile(std::string_view text, const std::string& file) {
   }
   if (problems.empty() && pool.empty()) problems = " it names no host";
   if (!problems.empty()) {
-    throw ConfigError({.what = "cannot use the hostfile:" + problems,
-                       .where = file,
-                       .fix = "write one line per host, such as: node1 slots=8"});
+    throw ConfigError(
+        {.what = "cannot use the hostfile:" + problems,
+         .where = file,
+         .fix = "write one line per host, such as: node1 slots=8; a user's name or options belong "
+                "into ssh's own configuration"});
   }
   return pool;
 }

@@ -20,11 +20,15 @@ struct Host {
 // In hostfile order, which fixes the order of ranks. Every host has at least one slot.
 using Pool = std::vector<Host>;
 
+// Whether ssh, srun and mpirun would take it for a host: "-oProxyCommand=…" is an option to ssh.
+// The signs that lists of hosts are written with ("@", ",", "/" and blanks) are no part of a name.
+bool is_host_name(std::string_view name);
+
 // Slots "0" … "count-1".
 std::vector<std::string> numbered_slots(int count);
 
 // Lines "host slots=N"; blank lines and "#" comments are skipped. `file` is named in errors.
-// Throws ConfigError listing every bad line: no slots, a host twice, no host at all.
+// Throws ConfigError listing every bad line: no slots, no name, a host twice, no host at all.
 Pool parse_hostfile(std::string_view text, const std::string& file);
 
 // A filter is NODE[@NODE…] with NODE = host[:slot[,slot…]]; no slot list means the whole host.

@@ -36,6 +36,19 @@ TEST(Hostfile, NamesEveryBadLineAtOnce) {
   EXPECT_THAT(text, HasSubstr("where: hosts"));
 }
 
+TEST(Hostfile, RefusesNamesThatSshWouldTakeForOptions) {
+  const std::string text = message_of([] {
+    parse_hostfile("-oProxyCommand=touch${IFS}x slots=1\n-F slots=1\nme@far slots=1\nok slots=1\n",
+                   "hosts");
+  });
+  EXPECT_THAT(text, HasSubstr("line 1: \"-oProxyCommand=touch${IFS}x\" is no name of a host"));
+  EXPECT_THAT(text, HasSubstr("line 2: \"-F\""));
+  EXPECT_THAT(text, HasSubstr("line 3: \"me@far\""));
+  for (const char* name : {"node-1", "10.0.0.7", "fe80::1%eth0", "a_b", "m\xc3\xbcnchen"}) {
+    EXPECT_TRUE(is_host_name(name)) << name;
+  }
+}
+
 TEST(Hostfile, RefusesAFileWithoutHostsAndAbsurdCounts) {
   EXPECT_THAT(message_of([] { parse_hostfile("# nothing\n", "f"); }), HasSubstr("names no host"));
   EXPECT_THROW(parse_hostfile("", "f"), ConfigError);

@@ -27,6 +27,7 @@ CASES = {
     "no slurm job": (["--launcher", "slurm", "--no_python", "true"], "this is no SLURM job"),
     "a negative grace": (["--grace", "-1", "--no_python", "true"], "--grace"),
     "node rank alone": (["--node_rank", 0, "--no_python", "true"], "--no_ssh and --node_rank"),
+    "an option as a host": (["--hostfile", "OPTION", "--launcher", "ssh", "--no_python", "true"], "is no name of a host"),
     "a bad variables file": (["--env-file", "HOSTS", "--no_python", "true"], "is not NAME=VALUE"),
 }
 
@@ -35,8 +36,9 @@ CASES = {
 def test_mistakes_are_explained(case, tmp_path):
     args, expected = CASES[case]
     (tmp_path / "HOSTS").write_text("gpu-1 slots=2\ngpu-2 slots=2\n")
+    (tmp_path / "OPTION").write_text("-oProxyCommand=touch${IFS}made slots=1\n")
     job = launch(*args, cwd=tmp_path)
-    assert job.code == 2, job.err
+    assert job.code == 2 and not (tmp_path / "made").exists(), job.err
     assert expected in job.err
     assert "fix:" in job.err and "bug in capstan" not in job.err
     assert job.out == ""
