@@ -63,7 +63,7 @@ class Agent final : public ProcessEvents {
   SignalWatch signals_;
   OutputQueue out_;
   ProcessSet processes_;
-  LineSplitter orders_;
+  LineSplitter orders_{false, kMaxVariableBytes + 64};
   std::vector<std::pair<int, Ending>> endings_;
   bool started_ = false;
   bool stopping_ = false;
@@ -97,6 +97,9 @@ void Agent::read_orders() {
 void Agent::obey(const Message& order) {
   if (order.verb == "start" && !started_ && !stopping_) {
     start({order.text, order.number});
+  } else if (order.verb == "env") {
+    const auto [name, value] = variable_from_message(order);
+    machine_.env[name] = value;
   } else if (order.verb == "redraw") {
     processes_.split_at_return(order.number != 0);
   } else if (order.verb == "signal") {

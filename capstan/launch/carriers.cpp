@@ -22,16 +22,22 @@ void append(std::vector<std::string>& words, const std::vector<std::string>& mor
   words.insert(words.end(), more.begin(), more.end());
 }
 
-// The shell on the other side starts bare: it gets our folder and the variables that matter.
-std::string remote_script(const Options& options, const Machine& machine,
-                          const std::vector<std::string>& agent) {
-  Environment env = forwarded_variables(machine.env);
-  for (const auto& [name, value] : options.extra_env) env[name] = value;
-  std::string script = fmt::format("cd {} && exec env", shell_quote(machine.folder));
-  for (const auto& [name, value] : env) {
-    script += fmt::format(" {}", shell_quote(fmt::format("{}={}", name, value)));
+// The shell on the other side starts bare: it gets our folder, and the libraries without which the
+// agent itself may not start. All other variables are sent: every user of both hosts can see the
+// words of a command, and a variable may hold a password.
+std::string remote_script(const Machine& machine, const std::vector<std::string>& agent) {
+  std::string script = fmt::format("cd {} && exec ", shell_quote(machine.folder));
+  if (const auto libraries = machine.env.find("LD_LIBRARY_PATH"); libraries != machine.env.end()) {
+    script += fmt::format("env {} ", shell_quote("LD_LIBRARY_PATH=" + libraries->second));
   }
-  return fmt::format("{} {}", script, shell_join(agent));
+  return script + shell_join(agent);
+}
+
+// What ranks on other hosts need of this machine's variables, and what the user set for them.
+Environment variables_elsewhere(const Options& options, const Environment& here) {
+  Environment env = forwarded_variables(here);
+  for (const auto& [name, value] : options.extra_env) env[name] = value;
+  return env;
 }
 
 Environment carrier_environment(const Options& options, const Machine& machine) {
@@ -91,7 +97,8 @@ std::vector<Process> ssh_processes(const Options& options, const Machine& machin
                       "ServerAliveCountMax=4"};
       if (options.ssh_port > 0) append(process.argv, {"-p", std::to_string(options.ssh_port)});
       append(process.argv, options.launcher_args);
-      append(process.argv, {host, remote_script(options, machine, agent)});
+      append(process.argv, {"--", host, remote_script(machine, agent)});
+      process.sent = variables_elsewhere(options, machine.env);
     }
     processes.push_back(std::move(process));
   }
@@ -153,9 +160,9 @@ Process mpirun_process(const Options& options, const Machine& machine, const Poo
     for (const Host& host : pool)
       hosts.push_back(fmt::format("{}:{}", host.name, host.slots.size()));
     append(process.argv, {"-H", fmt::format("{}", fmt::join(hosts, ","))});
-    Environment env = forwarded_variables(process.env);
-    for (const auto& [name, value] : options.extra_env) env[name] = value;
-    for (const auto& [name, value] : env) append(process.argv, {"-x", name});
+    for (const auto& [name, value] : variables_elsewhere(options, process.env)) {
+      append(process.argv, {"-x", name});
+    }
     append(process.argv, {"-x", "CAPSTAN_LINK", "-x", "CAPSTAN_LINK_TOKEN"});
   } else {
     // Open MPI wants to see a remote shell even where all ranks are here; containers have no ssh.

@@ -77,7 +77,7 @@ Environment parse_env_file(std::string_view text, const std::string& file) {
     const std::size_t equals = line.find('=');
     const std::string_view name = trim(line.substr(0, equals));
     if (equals == std::string_view::npos || !is_variable_name(name)) {
-      problems += fmt::format("\n    line {}: \"{}\" is not NAME=VALUE", line_number, line);
+      problems += fmt::format("\n    line {} is not NAME=VALUE", line_number);  // it may be secret
       continue;
     }
     env[std::string(name)] = std::string(without_quotes(trim(line.substr(equals + 1))));

@@ -43,8 +43,6 @@ class Links {
     std::unique_ptr<OutputQueue> out;
     bool greeted = false;
   };
-  // A line of a rank, its verb and its rank.
-  static constexpr std::size_t kMaxMessageBytes = LineSplitter::kMaxLineBytes + 64;
 
   void accept_all();
   void read_some(std::size_t index);

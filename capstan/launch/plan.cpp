@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
 #include "capstan/base/host_list.h"
@@ -71,6 +72,12 @@ void check_options(const Options& options) {
     fail("a list of cores is given, but ranks are not bound to cores", "--bind_core_list",
          "add --bind_cores_to_rank");
   }
+}
+
+std::set<std::string> names_of(const Environment& env) {
+  std::set<std::string> names;
+  for (const auto& [name, value] : env) names.insert(name);
+  return names;
 }
 
 bool in_slurm_step(const Machine& machine) { return machine.env.contains("SLURM_STEP_NUM_TASKS"); }
@@ -160,6 +167,12 @@ Place choose_place(const Options& options, const Machine& machine) {
   if (!options.exclude.empty()) place.pool = exclude_hosts(place.pool, options.exclude);
   place.pool = first_hosts(place.pool, options.host_count);
   place.pool = first_slots(place.pool, options.ranks_per_host);
+  for (const Host& host : place.pool) {
+    if (is_host_name(host.name)) continue;
+    throw ConfigError({.what = fmt::format("\"{}\" is no name of a host", host.name),
+                       .where = by_slurm ? "SLURM_JOB_NODELIST" : "the list of hosts",
+                       .fix = "name hosts as DNS or ssh's configuration knows them"});
+  }
   return place;
 }
 
@@ -192,6 +205,7 @@ std::optional<Plan> plan_inside_a_world(const Options& options, const Machine& m
   Plan plan;
   plan.launcher = Launcher::local;
   plan.grace = options.grace;
+  plan.private_names = names_of(options.extra_env);
   plan.master_addr = options.master_addr.empty() ? outer.master_addr : options.master_addr;
   plan.master_port = options.master_port > 0 ? options.master_port : outer.master_port;
   if (outer.local_world_size > 1) {
@@ -253,6 +267,7 @@ Plan make_plan(const Options& options, const Machine& machine) {
   plan.hosts = place.pool;
   plan.launcher = choose_launcher(options, machine, plan.hosts);
   plan.grace = options.grace;
+  plan.private_names = names_of(options.extra_env);
   plan.master_addr = options.master_addr;
   plan.master_port = options.master_port;
   const AgentCall call{resolve_program(options.program, machine), place.slots_are_devices};
@@ -300,11 +315,13 @@ std::string describe(const Plan& plan, const Environment& base) {
     text += fmt::format("[{}]", process.name);
     for (const auto& [name, value] : process.env) {
       const auto found = base.find(name);
-      if (found == base.end() || found->second != value) {
-        text += fmt::format(" {}={}", name, shell_quote(value));
-      }
+      if (found != base.end() && found->second == value) continue;
+      text += fmt::format(" {}={}", name,
+                          plan.private_names.contains(name) ? "<not shown>" : shell_quote(value));
     }
     text += fmt::format(" {}\n", shell_join(process.argv));
+    if (process.sent.empty()) continue;
+    text += fmt::format("  sent to it, not shown: {}\n", fmt::join(names_of(process.sent), " "));
   }
   return text;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Process {
   Channel channel = Channel::output;
   std::vector<std::string> argv;  // argv[0] is an absolute path
   Environment env;                // complete
+  Environment sent;               // an agent on a pipe gets these over it: words can be seen by all
   std::vector<int> cpus;          // bound to these; empty: not bound
   int numa_node = -1;             // memory is preferred from here; -1: anywhere
 };
@@ -35,6 +37,7 @@ struct Plan {
   std::string master_addr;  // empty: rank 0's agent says where it is
   int master_port = 0;      // 0: chosen on rank 0's host when the job starts
   std::chrono::milliseconds grace{15000};
+  std::set<std::string> private_names;  // variables of the user's file: their values are not shown
 
   int world_size() const { return count_slots(hosts); }
 };
@@ -42,7 +45,8 @@ struct Plan {
 // Throws ConfigError on options that contradict each other or this machine.
 Plan make_plan(const Options& options, const Machine& machine);
 
-// The plan as text: one command per process, with the variables that differ from `base`.
+// The plan as text: one command per process, with the variables that differ from `base` and those
+// that are sent. Values that the launcher did not make are left out: they may be secrets.
 std::string describe(const Plan& plan, const Environment& base);
 
 }  // namespace capstan::launch

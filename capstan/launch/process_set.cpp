@@ -14,6 +14,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "capstan/launch/wire.h"
+
 namespace capstan::launch {
 namespace {
 
@@ -74,7 +76,9 @@ ProcessSet::~ProcessSet() {
 }
 
 std::size_t ProcessSet::start(const Process& process) {
-  auto entry = std::make_unique<Entry>(split_at_return_);
+  auto entry = std::make_unique<Entry>(split_at_return_, process.channel == Channel::agent_on_pipe
+                                                             ? kMaxMessageBytes
+                                                             : LineSplitter::kMaxLineBytes);
   entry->child = start_child(process, signals_.original_mask(), guard_);
   if (entry->child.input.is_open()) {
     entry->to_input = std::make_unique<OutputQueue>(poller_, entry->child.input.get());

@@ -70,7 +70,8 @@ class ProcessSet {
 
  private:
   struct Entry {
-    explicit Entry(bool split_at_return) : out(split_at_return), err(split_at_return) {}
+    Entry(bool split_at_return, std::size_t max_out_bytes)
+        : out(split_at_return, max_out_bytes), err(split_at_return) {}
     Child child;
     LineSplitter out;
     LineSplitter err;

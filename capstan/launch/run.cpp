@@ -131,6 +131,9 @@ void Job::on_output(std::size_t index, Stream stream, std::string_view line, cha
   }
   if (on_wire && line.starts_with("hello ")) {
     greeted_pipes_.insert(index);
+    for (const auto& [name, value] : from.sent) {
+      processes_.send(index, encode(variable_message(name, value)));
+    }
     on_hello(hello_from_message(decode(line)));
     return;
   }

@@ -58,6 +58,30 @@ Ending ending_from_message(const Message& message) {
   return e;
 }
 
+Message variable_message(const std::string& name, std::string_view value) {
+  std::string text = name + "=";
+  for (const char c : value) {
+    if (c == '\n') {
+      text += "\\n";
+    } else {
+      text.append(c == '\\' ? 2 : 1, c);
+    }
+  }
+  return {"env", 0, std::move(text)};
+}
+
+std::pair<std::string, std::string> variable_from_message(const Message& message) {
+  const std::size_t equals = message.text.find('=');
+  if (equals == std::string::npos) fail_message("env");  // what it is must not be told
+  std::string value;
+  for (std::size_t i = equals + 1; i < message.text.size(); ++i) {
+    const bool escaped = message.text[i] == '\\' && i + 1 < message.text.size();
+    if (escaped) ++i;
+    value += escaped && message.text[i] == 'n' ? '\n' : message.text[i];
+  }
+  return {message.text.substr(0, equals), std::move(value)};
+}
+
 Message hello_message(const Hello& hello) {
   return {"hello", hello.first_rank, fmt::format("{} {} {}", hello.token, hello.port, hello.addr)};
 }

@@ -26,7 +26,8 @@ TEST(EnvFile, NamesEveryBadLine) {
     parse_env_file("A=1\nnonsense\n1B=2\n=3\n", "vars.env");
     FAIL() << "accepted nonsense";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("line 2: \"nonsense\""));
+    EXPECT_THAT(error.what(), HasSubstr("line 2 is not NAME=VALUE"));
+    EXPECT_THAT(error.what(), testing::Not(HasSubstr("nonsense")));  // a password, perhaps
     EXPECT_THAT(error.what(), HasSubstr("line 3"));
     EXPECT_THAT(error.what(), HasSubstr("line 4"));
     EXPECT_EQ(error.info().where, "vars.env");

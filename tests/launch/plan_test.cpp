@@ -152,13 +152,35 @@ TEST(Plan, CarriesAnAgentToEveryHostOverSsh) {
   ASSERT_EQ(plan.processes.size(), 2u);
   EXPECT_EQ(plan.processes[0].name, "ssh a");
   const std::string line = shell_join(plan.processes[0].argv);
-  EXPECT_THAT(line, HasSubstr("-p 2222 -F 'my config' a "));
+  EXPECT_THAT(line, HasSubstr("-p 2222 -F 'my config' -- a "));
   const std::string& script = plan.processes[0].argv.back();
-  EXPECT_THAT(script, HasSubstr("cd /here && exec env"));
-  EXPECT_THAT(script, HasSubstr("'SPECIAL=it'\\''s'"));
+  EXPECT_THAT(script, HasSubstr("cd /here && exec "));
+  EXPECT_EQ(plan.processes[0].sent.at("SPECIAL"), "it's");
+  EXPECT_TRUE(plan.processes[1].sent.empty());
+  EXPECT_EQ(plan.processes[1].env.at("SPECIAL"), "it's");
   EXPECT_THAT(script, HasSubstr("launch-agent --pool a:0,1@me:0 --node_rank 0 --devices"));
   EXPECT_EQ(plan.processes[1].argv[0], "/opt/capstan");  // our own host needs no ssh
   EXPECT_EQ(plan.processes[1].channel, Channel::agent_on_pipe);
+}
+
+TEST(Plan, KeepsValuesOfVariablesOutOfWordsAndOutOfWhatIsShown) {
+  Machine machine = plain_machine({{"HF_TOKEN", "hf-secret"}, {"WANDB_API_KEY", "wandb-secret"}});
+  Options options = native();
+  options.extra_env = {{"PASSWORD", "file-secret"}};
+  options.hosts = {{"a", {"0"}}, {"me", {"0"}}};
+  for (const auto& [launcher, program] :
+       {std::pair(Launcher::ssh, "ssh"), {Launcher::mpi, "mpirun"}, {Launcher::local, "sh"}}) {
+    if (find_program(program, machine.env).empty()) continue;
+    options.launcher = launcher;
+    if (launcher == Launcher::local) options.hosts.clear();
+    const Plan plan = make_plan(options, machine);
+    for (const Process& process : plan.processes) {
+      EXPECT_THAT(shell_join(process.argv), testing::Not(HasSubstr("secret")));
+    }
+    const std::string shown = describe(plan, machine.env);
+    EXPECT_THAT(shown, testing::Not(HasSubstr("secret")));
+    EXPECT_THAT(shown, HasSubstr("PASSWORD"));
+  }
 }
 
 TEST(Plan, UsesSrunInABatchJobButNotInsideAStep) {
@@ -250,6 +272,8 @@ TEST(Plan, RefusesOptionsThatContradictEachOther) {
   EXPECT_THAT(with([](Options& o) { o.core_list = "0"; }), HasSubstr("not bound"));
   EXPECT_THAT(with([](Options& o) { o.launcher = Launcher::slurm; }), HasSubstr("no SLURM job"));
   EXPECT_THAT(with([](Options& o) { o.hosts = {{"far", {"0"}}}; }), HasSubstr("--launcher ssh"));
+  EXPECT_THAT(with([](Options& o) { o.hosts = {{"-oProxyCommand=x", {"0"}}}; }),
+              HasSubstr("no name"));
   EXPECT_THAT(with([](Options& o) { o.program.words = {"/no/such"}; }), HasSubstr("no program"));
   EXPECT_THAT(with([](Options& o) { o.program.words.clear(); }), HasSubstr("no program to start"));
   EXPECT_THAT(with([](Options& o) { o.program.module = true; }), HasSubstr("--no_python"));

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import uuid
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,35 @@ def test_folder_variables_and_odd_arguments_travel(cluster, tmp_path):
         f"{tmp_path} it's a \"$HOME\" test 1 2 ['--local_rank=0', 'a b', '$(x)\\'\"']"]
 
 
+def test_values_of_variables_are_in_no_command_line(cluster, tmp_path):
+    """Every user of a host can read the words of its processes."""
+    secret = uuid.uuid4().hex
+    (tmp_path / "vars").write_text(f"PASSWORD={secret} of the file\n")
+    long = f"{secret} " * 3500  # nearly as long as Linux lets a variable be
+    env = clean_environment(PATH=f"{tmp_path}:{os.environ['PATH']}", HF_TOKEN=f"{secret}\nof \\n two lines", WANDB_API_KEY=long,
+                            CAPSTAN_PYTHON=os.environ["CAPSTAN_PYTHON"])
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\necho \"$@\" >> {tmp_path}/words\nexec {shutil.which('ssh')} \"$@\"\n")
+    (tmp_path / "ssh").chmod(0o755)
+    # Also those of the agent's side: the rank looks for them from where it is.
+    (tmp_path / "s.py").write_text(
+        "import os, pathlib\n"
+        "values = [os.environ[n] for n in ('PASSWORD', 'HF_TOKEN', 'WANDB_API_KEY')]\n"
+        "def words(pid):\n"
+        "    try: return (pathlib.Path('/proc') / pid / 'cmdline').read_text()\n"
+        "    except OSError: return ''\n"  # it has ended
+        "print(values, any(values[0].split()[0] in words(pid) for pid in os.listdir('/proc') if pid.isdigit()))\n")
+    flags = [*ssh_flags(cluster), "--launcher", "ssh", "--env-file", tmp_path / "vars"]
+    job = launch(*flags, "s.py", cwd=tmp_path, env=env)
+    assert job.code == 0, job.err
+    expected = f"{[secret + ' of the file', env['HF_TOKEN'], long]} False"
+    assert [''.join(lines) for lines in rank_lines(job.out).values()] == [expected] * 3  # long lines come in pieces
+    words = (tmp_path / "words").read_text()
+    assert words.count("launch-agent") == 2 and secret not in words
+    shown = launch(*flags, "--dry-run", "s.py", cwd=tmp_path, env=env)
+    assert shown.code == 0 and secret not in shown.out + shown.err
+    assert all(name in shown.out for name in ("PASSWORD", "HF_TOKEN", "WANDB_API_KEY"))
+
+
 def test_a_failure_on_one_host_stops_the_other(cluster):
     script = "[ $RANK = 2 ] && sleep 0.5 && echo cause >&2 && exit 6; trap '' TERM; setsid sleep 600 & sleep 601"
     job = launch(*ssh_flags(cluster), "--launcher", "ssh", "--no_python", "/bin/sh", "-c", script)
@@ -160,11 +190,16 @@ def test_hosts_can_be_started_by_hand(cluster, tmp_path):
     assert [(f["rank"], f["world_size"], f["master_port"]) for f in facts] == [("0", "2", str(port)), ("1", "2", str(port))]
 
 
-def test_mpirun_reaches_two_hosts(cluster):
+def test_mpirun_reaches_two_hosts(cluster, tmp_path):
     if shutil.which("mpirun") is None or not (BIN / "mpi_sum_print").exists():
         pytest.skip("there is no MPI on this machine or in this build")
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\necho \"$@\" >> {tmp_path}/words\nexec {shutil.which('ssh')} \"$@\"\n")
+    (tmp_path / "ssh").chmod(0o755)
     job = launch("--hostfile", cluster / "hostfile", "--launcher", "mpi", "--grace", 2, "--launcher_args",
                  f"--mca plm_rsh_args '-F {cluster}/ssh_config' --mca oob_tcp_if_include lo --mca btl_tcp_if_include lo "
-                 "--mca btl tcp,self", "--no_python", BIN / "mpi_sum_print")
+                 "--mca btl tcp,self", "--no_python", BIN / "mpi_sum_print",
+                 env=clean_environment(PATH=f"{tmp_path}:{os.environ['PATH']}", HF_TOKEN="secret"))
     assert job.code == 0, job.err
     assert rank_lines(job.out) == {rank: [f"mpi rank {rank} of 3, sum 3"] for rank in range(3)}
+    words = (tmp_path / "words").read_text()
+    assert words and "secret" not in words

@@ -34,6 +34,17 @@ TEST(Wire, CarriesEndings) {
   EXPECT_EQ(ending_from_message(ended_message(7, {})), Ending{});
 }
 
+TEST(Wire, CarriesVariablesOfAnyValue) {
+  for (const std::string value :
+       {"", "a b=c", "two\nlines\n", "back\\slash\\n", "\\\n\\", "\xff\r"}) {
+    const std::string line = encode(variable_message("NAME", value));
+    EXPECT_EQ(line.find('\n'), line.size() - 1);
+    const auto back = variable_from_message(decode(line.substr(0, line.size() - 1)));
+    EXPECT_EQ(back, std::pair(std::string("NAME"), value));
+  }
+  EXPECT_THROW(variable_from_message({"env", 0, "no sign"}), CommError);
+}
+
 TEST(Wire, CarriesHellos) {
   const Hello hello = hello_from_message(
       hello_message({.first_rank = 4, .token = "abc", .port = 1234, .addr = "fe80::1"}));
