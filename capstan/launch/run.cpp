@@ -45,6 +45,7 @@ class Job final : public ProcessEvents {
 
  private:
   const Process& process(std::size_t index) const { return plan_.processes[index]; }
+  bool is_rank(int number) const { return number >= 0 && number < plan_.world_size(); }
   bool is_local() const { return plan_.processes.front().channel == Channel::output; }
 
   void start();
@@ -100,7 +101,7 @@ void Job::start() {
     links_ = std::make_unique<Links>(
         poller_, here_only,
         [this](std::size_t link, const Message& message) {
-          if (message.verb == "hello") {
+          if (message.verb == "hello" && is_rank(message.number)) {
             link_ranks_.resize(std::max(link_ranks_.size(), link + 1), -1);
             link_ranks_[link] = message.number;
             on_hello(hello_from_message(message));
@@ -163,7 +164,7 @@ void Job::on_hello(const Hello& hello) {
 
 void Job::on_message(const Message& message) {
   const int rank = message.number;
-  const bool known = rank >= 0 && rank < plan_.world_size();
+  const bool known = is_rank(rank);
   const bool redrawn = message.verb == "outbar" || message.verb == "errbar";
   if (known && (message.verb == "out" || message.verb == "err" || redrawn)) {
     const Stream stream = message.verb.starts_with("out") ? Stream::out : Stream::err;
@@ -289,7 +290,8 @@ bool Job::is_over() const {
 
 milliseconds Job::patience() const {
   Clock::time_point until = Clock::now() + std::chrono::hours(1);
-  for (const auto& due : {processes_.next_due(), carriers_due_, links_due_}) {
+  const auto strangers_due = links_ ? links_->next_due() : std::nullopt;
+  for (const auto& due : {processes_.next_due(), carriers_due_, links_due_, strangers_due}) {
     if (due) until = std::min(until, *due);
   }
   const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
@@ -300,6 +302,7 @@ void Job::turn() {
   poller_.wait(patience());
   handle_signals();
   processes_.tick();
+  if (links_) links_->tick();
   if (carriers_due_ && Clock::now() >= *carriers_due_) {
     carriers_due_.reset();
     processes_.stop(SIGTERM, milliseconds(2000));
