@@ -1,6 +1,7 @@
 #include "capstan/cli/start_ranks.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -19,6 +20,10 @@ namespace {
 
 // Turns of the loop, some 50 us. Measured: docs/performance.md, "Threads that wait".
 constexpr const char* kSpinCount = "1000";
+
+// A last save of a large model takes minutes. Who does not want to wait asks a second time; and
+// when a rank has failed the others end at once.
+constexpr std::chrono::minutes kGrace{10};
 
 bool keeps_state_on_disk(const std::string& config) {
   if (config.empty()) return false;
@@ -59,6 +64,7 @@ int start_ranks(int ranks, std::vector<std::string> words, const CheckRun& check
   options.program.words = std::move(words);
   options.program.python = false;
   options.ranks_per_host = ranks;
+  options.grace = kGrace;
   // The ranks write into a pipe; only we know the terminal behind it.
   options.extra_env["CAPSTAN_COLUMNS"] = std::to_string(train::terminal_columns(stdout));
   const launch::Plan plan = launch::make_plan(options, launch::this_machine());

@@ -14,6 +14,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/guard.h"
+#include "capstan/base/job_signals.h"
 #include "capstan/base/text.h"
 #include "capstan/launch/links.h"
 #include "capstan/launch/network.h"
@@ -51,6 +52,7 @@ class Job final : public ProcessEvents {
   void start();
   void turn();  // one round of waiting and reacting
   void handle_signals();
+  void pass_on(int number);  // to all ranks
   void stop(int number);
   void tell_agents(const Message& message);
   void fail(int rank, int exit_code, std::string sentence);
@@ -238,12 +240,18 @@ void Job::fail(int rank, int exit_code, std::string sentence) {
   result_.first_failed_rank = rank;
   result_.sentence = std::move(sentence);
   if (rank >= 0) result_.last_lines = screen_.last_lines(rank);
+  pass_on(kPeerFailedSignal);
   stop(SIGTERM);
 }
 
 void Job::tell_agents(const Message& message) {
   if (links_) links_->send_all(message);
   for (const std::size_t index : greeted_pipes_) processes_.send(index, encode(message));
+}
+
+void Job::pass_on(int number) {
+  if (is_local()) processes_.signal_all(number);
+  tell_agents({"signal", number, ""});
 }
 
 void Job::stop(int number) {
@@ -269,8 +277,7 @@ void Job::handle_signals() {
     if (*number == SIGCHLD) {
       processes_.reap();
     } else if (*number == SIGUSR1 || *number == SIGUSR2) {
-      if (is_local()) processes_.signal_all(*number);
-      tell_agents({"signal", *number, ""});
+      pass_on(*number);
     } else if (stopping_) {
       stop(SIGKILL);
     } else {

@@ -12,8 +12,12 @@ namespace capstan::launch {
 SignalWatch::SignalWatch() {
   sigset_t watched;
   sigemptyset(&watched);
-  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
-    sigaddset(&watched, number);
+  sigaddset(&watched, SIGCHLD);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    // Blocked, a signal would come in even where nohup or a shell's "&" made us ignore it.
+    struct sigaction action{};
+    sigaction(number, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&watched, number);
   }
   fd_ = Fd(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_.is_open()) {
@@ -25,6 +29,10 @@ SignalWatch::SignalWatch() {
   struct sigaction ignore{};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &original_pipe_action_);
+  // Children of a process that ignores SIGCHLD leave no exit code behind.
+  struct sigaction standard{};
+  standard.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &standard, &original_child_action_);
 }
 
 SignalWatch::~SignalWatch() {
@@ -33,6 +41,7 @@ SignalWatch::~SignalWatch() {
   while (take()) {
   }
   sigaction(SIGPIPE, &original_pipe_action_, nullptr);
+  sigaction(SIGCHLD, &original_child_action_, nullptr);
   sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 

@@ -9,8 +9,9 @@
 
 namespace capstan::launch {
 
-// While it lives: SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are held back and
-// come out of take(); SIGPIPE is ignored. Destruction restores what was there.
+// While it lives: SIGCHLD, and those of SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 that
+// were not ignored before, are held back and come out of take(); SIGPIPE is ignored. Destruction
+// restores what was there.
 // Threads: the program's only one (other threads would still be interrupted).
 class SignalWatch {
  public:
@@ -28,6 +29,7 @@ class SignalWatch {
  private:
   sigset_t original_mask_{};
   struct sigaction original_pipe_action_{};
+  struct sigaction original_child_action_{};
   Fd fd_;
 };
 

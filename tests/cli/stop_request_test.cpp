@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "capstan/base/job_signals.h"
+
 namespace capstan::cli::train {
 namespace {
 
@@ -20,13 +22,14 @@ bool soon(const std::function<bool()>& holds) {
 }
 
 TEST(StopRequest, SeesASignalOnceItCameAndTellsItOnce) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     std::atomic<int> told = 0;
     StopRequest stop([&] { ++told; });
     stop.defer();
     EXPECT_FALSE(stop.seen());
     kill(getpid(), signal);
     EXPECT_TRUE(soon([&] { return stop.seen() && told == 1; }));
+    EXPECT_EQ(stop.number(), signal);
   }
 }
 
@@ -51,6 +54,30 @@ TEST(StopRequest, LetsASecondSignalEndTheProgramInTheMiddleOfAStep) {
               stop->defer();
               kill(getpid(), SIGINT);
               if (!soon([&] { return stop->seen(); })) _exit(1);
+              kill(getpid(), SIGINT);
+            }),
+            SIGINT);
+}
+
+TEST(StopRequest, EndsTheProgramWhenAPeerHasFailedForNoStepWillEnd) {
+  EXPECT_EQ(signal_that_ends([] {
+              auto* const stop =
+                  new StopRequest([] { _exit(1); });  // nobody asked to stop in order
+              stop->defer();
+              kill(getpid(), kPeerFailedSignal);
+              kill(getpid(), SIGTERM);
+            }),
+            SIGTERM);
+}
+
+TEST(StopRequest, LeavesIgnoredWhatWasIgnored) {
+  EXPECT_EQ(signal_that_ends([] {
+              signal(SIGHUP, SIG_IGN);  // nohup
+              auto* const stop = new StopRequest;
+              stop->defer();
+              kill(getpid(), SIGHUP);
+              kill(getpid(), SIGTERM);
+              if (!soon([&] { return stop->seen(); }) || stop->number() != SIGTERM) _exit(1);
               kill(getpid(), SIGINT);
             }),
             SIGINT);

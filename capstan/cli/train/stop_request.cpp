@@ -1,9 +1,11 @@
 #include "capstan/cli/train/stop_request.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -13,15 +15,20 @@
 #include <unistd.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/job_signals.h"
 
 namespace capstan::cli::train {
 namespace {
 
+// Without those that whoever started this program wants it to ignore, as nohup does.
 sigset_t stop_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, kPeerFailedSignal}) {
+    struct sigaction action{};
+    sigaction(number, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&signals, number);
+  }
   return signals;
 }
 
@@ -58,14 +65,19 @@ void StopRequest::listen() {
   while (true) {
     if (::poll(both.data(), both.size(), /*timeout=*/-1) < 0) continue;
     if (both[1].revents != 0) return;
-    signalfd_siginfo info{};
-    if (::read(signals_, &info, sizeof info) != sizeof info) continue;
-    if (!deferring_ || seen_) {
+    std::array<signalfd_siginfo, 8> infos{};
+    const ssize_t got = ::read(signals_, infos.data(), sizeof infos);
+    if (got <= 0) continue;
+    const std::span came(infos.data(), static_cast<std::size_t>(got) / sizeof infos.front());
+    const bool alone = std::ranges::any_of(
+        came, [](const signalfd_siginfo& info) { return info.ssi_signo == kPeerFailedSignal; });
+    const int number = alone ? SIGTERM : static_cast<int>(came.front().ssi_signo);
+    if (alone || !deferring_ || seen()) {
       unblock();
-      std::raise(static_cast<int>(info.ssi_signo));  // its usual effect, on all threads
+      std::raise(number);  // its usual effect, on all threads
       continue;
     }
-    seen_ = true;
+    number_ = number;
     told_();
   }
 }
