@@ -52,21 +52,55 @@ def test_every_stage_gives_the_same_losses(text, tmp_path):
     assert losses[0] == losses[3]
 
 
-def test_ctrl_c_ends_after_the_current_step_with_a_summary(text, tmp_path):
+def wait_for_steps(metrics):
+    deadline = time.time() + TIMEOUT
+    while time.time() < deadline and (not metrics.exists() or metrics.read_text().count("\n") < 3):
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("ranks, number", [(1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGTERM), (1, signal.SIGHUP), (2, signal.SIGHUP)])
+def test_a_signal_ends_the_run_after_the_current_step_with_a_summary(text, tmp_path, ranks, number):
     metrics = tmp_path / "m.jsonl"
-    run = subprocess.Popen([CAPSTAN, "train", "-n", "1", "--config", config(), "--data", text, "--max-steps", "100000",
+    run = subprocess.Popen([CAPSTAN, "train", "-n", str(ranks), "--config", config(), "--data", text, "--max-steps", "100000",
                             "--eval-every", "0", "--metrics", metrics, *TINY], stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, text=True)
     try:
-        deadline = time.time() + TIMEOUT
-        while time.time() < deadline and (not metrics.exists() or metrics.read_text().count("\n") < 3):
-            time.sleep(0.1)
-        run.send_signal(signal.SIGINT)
+        wait_for_steps(metrics)
+        run.send_signal(number)
         output, _ = run.communicate(timeout=TIMEOUT)
     finally:
         run.kill()
-    assert run.returncode == 0, output
+    assert run.returncode == 128 + number, output
     assert "as asked" in output and "validation loss" in output
+
+
+def ranks_of(metrics):
+    """Process numbers of the ranks of the run that writes this file."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # no process, or it ended while we looked
+        if words[0].endswith(b"capstan-engine") and os.fsencode(metrics) in words:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def test_a_killed_rank_ends_the_run_at_once(text, tmp_path):
+    """The others stand in a step that never ends. Who asks them to end in order gives them ten minutes; not so here."""
+    metrics = tmp_path / "m.jsonl"
+    run = subprocess.Popen([CAPSTAN, "train", "-n", "3", "--config", config(), "--data", text, "--max-steps", "100000",
+                            "--eval-every", "0", "--metrics", metrics, *TINY], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True)
+    try:
+        wait_for_steps(metrics)
+        os.kill(ranks_of(metrics)[1], signal.SIGKILL)
+        output, _ = run.communicate(timeout=TIMEOUT)
+    finally:
+        run.kill()
+    assert run.returncode == 128 + signal.SIGKILL and "was killed from outside" in output, output
+    assert "stopping after this step" not in output and not ranks_of(metrics)
 
 
 def test_a_stop_signal_is_heard_while_the_data_is_read(tmp_path):

@@ -137,7 +137,8 @@ int run(const Arguments& arguments, comm::StartNccl start_nccl) {
   const auto world = comm::make_world(ranks, resolved.engine.comm, start_nccl);
   const int exit_code = train(arguments, *world, resolved, stop);
   world->close();
-  return exit_code;
+  // As a shell would say it of a program that the signal ended: the run did not do all it was to.
+  return exit_code == 0 && stop.seen() ? 128 + stop.number() : exit_code;
 }
 
 }  // namespace capstan::cli::train
