@@ -1,9 +1,11 @@
 #include "capstan/cli/program.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -86,17 +88,26 @@ std::string wanted_value(const CLI::Option& option) {
   if (const std::size_t at = type.find('{'); at != std::string::npos) {
     return "one of " + type.substr(at + 1, type.rfind('}') - at - 1);
   }
-  if (const std::size_t at = type.find(" in ["); at != std::string::npos) {
-    return number + type.substr(at);
+  constexpr std::string_view kIn = " in [";  // CLI11's range: " in [0 - 1]"
+  if (const std::size_t at = type.find(kIn); at != std::string::npos) {
+    const std::string range = type.substr(at + kIn.size(), type.rfind(']') - at - kIn.size());
+    const std::size_t dash = range.find(" - ");
+    return fmt::format("{} from {} to {}", number, range.substr(0, dash), range.substr(dash + 3));
   }
   if (says("UINT")) return number + " that is not negative";
   return says("INT") || says("FLOAT") ? number : "";
 }
 
-// For a number that is what the option takes, but for its size.
-bool is_too_large(const std::string& value, const std::string& wanted) {
-  const bool digits = value.find_first_not_of("0123456789") == value.npos;
-  return digits && value.size() >= 10 && wanted.find(" in [") == wanted.npos;
+// What to give instead of a number that is what the option takes, but for its size; else `wanted`.
+std::string wanted_instead_of(const std::string& value, const std::string& wanted) {
+  const auto wants = [&wanted](const char* word) { return wanted.find(word) != wanted.npos; };
+  const bool negative = value.starts_with('-');
+  const std::string size = value.substr(negative ? 1 : 0);
+  const char* const signs = wants("whole") ? "0123456789" : "0123456789.e+";
+  const bool is_number = !size.empty() && size.find_first_not_of(signs) == size.npos;
+  const bool large = is_number && std::strtod(size.c_str(), nullptr) >= 1e9;
+  if (!large || wants(" from ") || (negative && (wants("0") || wants("negative")))) return wanted;
+  return negative ? "a number nearer to 0" : "a smaller number";
 }
 
 // CLI11's texts begin with the option and hold, for a number, a range up to the largest that there
@@ -115,7 +126,7 @@ std::optional<ErrorInfo> explain_value(const CLI::ParseError& error, const CLI::
     return ErrorInfo{.what = size            ? fmt::format("{} is no size that fits", names)
                              : given.empty() ? fmt::format("{} has no value", names)
                                              : fmt::format("{} is {}", names, given),
-                     .fix = "give " + (is_too_large(given, wanted) ? "a smaller number" : wanted)};
+                     .fix = "give " + wanted_instead_of(given, wanted)};
   }
   return std::nullopt;
 }

@@ -23,7 +23,7 @@ MISTAKES = {
     "a flag of two names": (["train", "-n", "0"], "error: -n,--ranks is 0\n", "give a whole number above 0\n"),
     "a value": (["train", "--max-steps", "many"], "error: --max-steps is many\n", "give a whole number above 0\n"),
     "a number below all": (["train", "--save-every", "-3"], "error: --save-every is -3\n", "give 0 or a whole number above it\n"),
-    "a number of a range": (["checkpoint", "export", "a", "b", "--stage", "7"], "--stage is 7\n", "a whole number in [0 - 3]\n"),
+    "a number of a range": (["checkpoint", "export", "a", "b", "--stage", "7"], "--stage is 7\n", "a whole number from 0 to 3\n"),
     "a word of several": (["train", "--device", "tpu"], "--device is tpu\n", "give one of auto,cpu,cuda\n"),
     "a launcher": (["launch", "--launcher", "sluurm", "x.py"], "--launcher is sluurm\n", "give one of auto,local,ssh,slurm,mpi\n"),
     "half a number": (["train", "--layers", "3.5"], "--layers is 3.5\n", "give a whole number above 0\n"),

@@ -78,3 +78,9 @@ def test_numbers_at_the_edge_are_taken(words, value):
 def test_a_number_that_is_too_large_is_told_as_that():
     for value in ("99999999999", "99999999999999999999999"):
         assert "give a smaller number" in run("train", f"--eval-every={value}").stderr
+    assert "give a smaller number" in run("launch", "--grace=1e999", "--no_python", "true").stderr
+    assert "give a number nearer to 0" in run("launch", "--node_rank=-99999999999", "--no_python", "true").stderr
+    assert "give a whole number above 0" in run("train", "--layers=1e99").stderr  # it is no whole one
+    assert "give a number from 0 to 1" in run("train", "--dropout=99999999999").stderr
+    assert "give a whole number above 0" in run("train", "--layers=-99999999999").stderr
+    assert "give a whole number that is not negative" in run("train", "--seed=-99999999999").stderr
