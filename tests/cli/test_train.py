@@ -117,11 +117,31 @@ def test_a_stop_signal_is_heard_while_the_data_is_read(tmp_path):
     assert run.returncode == -signal.SIGTERM
 
 
-def test_measuring_switches(text):
-    done = train("-n", 2, "--config", config(), "--data", text, "--max-steps", 3, "--no-communication", *TINY)
-    assert done.stdout.count("step 3/3") == 1
-    done = train("-n", 2, "--config", config(stage=2), "--data", text, "--max-steps", 3, "--no-optimizer-step", *TINY)
-    assert "step 3/3" in done.stdout
+def measured(text, metrics, *words):
+    """What the run says, the losses of its steps and the last one of its validation."""
+    said = train("--data", text, "--metrics", metrics, *TINY, "--sample-tokens", 0, *words).stdout
+    steps, validations = read_metrics(metrics)
+    return said, [line["loss"] for line in steps], validations[-1]["validation_loss"]
+
+
+def test_ranks_without_communication_train_as_one_alone_does(text, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # sums in one order on however many ranks
+    words = ["--config", config(), "--max-steps", 4]
+    said, apart, _ = measured(text, tmp_path / "apart", "-n", 2, "--no-communication", *words)
+    assert said.count("step 4/4") == 1 and "1 rank on cpu" in said
+    _, alone, _ = measured(text, tmp_path / "alone", "-n", 1, *words)
+    said, together, _ = measured(text, tmp_path / "together", "-n", 2, *words)
+    assert "2 ranks on cpu" in said
+    assert apart == alone and apart[1:] != together[1:]
+
+
+def test_without_optimizer_steps_the_model_stays_as_it_is(text, tmp_path):
+    words = ["-n", 2, "--config", config(stage=2)]
+    _, losses, once = measured(text, tmp_path / "once", *words, "--max-steps", 1, "--no-optimizer-step")
+    said, losses, often = measured(text, tmp_path / "often", *words, "--max-steps", 4, "--no-optimizer-step")
+    assert "step 4/4" in said and len(losses) == 4
+    _, _, trained = measured(text, tmp_path / "trained", *words, "--max-steps", 4)
+    assert once == often and often != trained
 
 
 def test_a_token_file(text, tmp_path):
