@@ -1,4 +1,5 @@
 // Ordinary programs: each must train the same at every stage.
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -275,7 +276,19 @@ TEST(Programs, InputsAreCastWhereAsked) {
 TEST(Programs, NamedUnitsAreTheOnlyOnes) {
   engine::Options options = fp32_options(3);
   options.shard.unit_names = {"block1"};
-  const Trained named = train(2, options, plain_micro);
+  std::vector<std::string> units;  // of rank 0
+  const Micro listing = [&](Engine& engine, SmallModel& model, std::uint64_t seed) {
+    plain_micro(engine, model, seed);
+    if (engine.group().rank() != 0) return;
+    units.clear();
+    for (const shard::UnitSpec& unit : engine.sharded().plan().units) units.push_back(unit.name);
+  };
+  train(2, fp32_options(3), listing);
+  const std::size_t found = units.size();
+  const Trained named = train(2, options, listing);
+  EXPECT_EQ(std::count(units.begin(), units.end(), "block1"), 1);
+  EXPECT_EQ(std::count(units.begin(), units.end(), "block0"), 0);
+  EXPECT_LT(units.size(), found);
   EXPECT_TRUE(all_equal(named.params, train(2, fp32_options(3), plain_micro).params));
 }
 
