@@ -193,6 +193,7 @@ void Job::on_exit(std::size_t index, const Ending& ending) {
 
 void Job::on_rank_end(int rank, const Ending& ending) {
   endings_[static_cast<std::size_t>(rank)] = ending;
+  screen_.rank_ended(rank);
   if (ending.failed()) fail(rank, ending.code(), fmt::format("rank {} {}", rank, describe(ending)));
 }
 
@@ -298,7 +299,8 @@ bool Job::is_over() const {
 milliseconds Job::patience() const {
   Clock::time_point until = Clock::now() + std::chrono::hours(1);
   const auto strangers_due = links_ ? links_->next_due() : std::nullopt;
-  for (const auto& due : {processes_.next_due(), carriers_due_, links_due_, strangers_due}) {
+  for (const auto& due :
+       {processes_.next_due(), carriers_due_, links_due_, strangers_due, screen_.next_due()}) {
     if (due) until = std::min(until, *due);
   }
   const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
@@ -310,6 +312,7 @@ void Job::turn() {
   handle_signals();
   processes_.tick();
   if (links_) links_->tick();
+  screen_.tick();
   if (carriers_due_ && Clock::now() >= *carriers_due_) {
     carriers_due_.reset();
     processes_.stop(SIGTERM, milliseconds(2000));
@@ -328,17 +331,20 @@ void Job::turn() {
 }
 
 void Job::report(int left_behind) {
+  screen_.finish();
   std::string text;
   if (left_behind > 0) {
     text += fmt::format("capstan: stopped {} that ranks had left behind\n",
                         counted(left_behind, "process"));
   }
-  if (!result_.last_lines.empty()) {
-    text +=
-        fmt::format("capstan: rank {} failed first. Its last lines:\n", result_.first_failed_rank);
-    for (const std::string& line : result_.last_lines) {
-      text += fmt::format("[rank {}] {}\n", result_.first_failed_rank, line);
-    }
+  const int failed = result_.first_failed_rank;
+  const std::vector<std::string>& last = result_.last_lines;
+  if (!last.empty() && !screen_.still_shows(failed, last.size())) {
+    text += fmt::format("capstan: rank {} failed first. Its last lines:\n", failed);
+    for (const std::string& line : last) text += fmt::format("[rank {}] {}\n", failed, line);
+  }
+  if (const int others = screen_.said_the_same(); others > 0) {
+    text += fmt::format("capstan: {} said the same\n", counted(others, "other rank"));
   }
   if (!result_.sentence.empty()) {
     const bool others = result_.first_failed_rank >= 0 && plan_.world_size() > 1;

@@ -1,5 +1,6 @@
 #include "capstan/launch/screen.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -45,14 +46,55 @@ void Screen::rank_line(int rank, Stream stream, std::string_view line, char end)
     options_.on_line(rank, stream, line);
     return;
   }
+  if (stream == Stream::err && errors_.hold(rank, line, end)) return;
+  show(rank, stream, line, end);
+}
+
+void Screen::show(int rank, Stream stream, std::string_view line, char end) {
+  if (stream == Stream::err) {
+    if (!last_speakers_.contains(rank)) {
+      last_speakers_ = {rank};
+      spoken_lines_ = 0;
+    }
+    ++spoken_lines_;
+  }
+  if (options_.prefix) line = without_own_rank(rank, line);
   std::string text = options_.prefix ? fmt::format("[rank {}] ", rank) : std::string();
   text.append(line);
   text += end;
   (stream == Stream::out ? out_ : err_).add(text);
 }
 
+bool Screen::release(int rank) {
+  const SharedErrors::Error error = errors_.release(rank);
+  tails_[static_cast<std::size_t>(rank)].error_lines = error.lines.size();
+  if (error.same_as >= 0) {
+    if (last_speakers_.contains(error.same_as)) last_speakers_.insert(rank);
+    return false;
+  }
+  for (const SharedErrors::Line& line : error.lines) show(rank, Stream::err, line.text, line.end);
+  return true;
+}
+
+void Screen::rank_ended(int rank) {
+  if (!release(rank)) repeated_.insert(rank);
+}
+
+void Screen::finish() {
+  for (const int rank : errors_.held()) rank_ended(rank);
+}
+
+void Screen::tick() {
+  for (const int rank : errors_.due()) {
+    const bool is_new = release(rank);
+    tails_[static_cast<std::size_t>(rank)].error_lines = 0;  // more may come
+    if (!is_new) show(rank, Stream::err, "says the same as another rank before", '\n');
+  }
+}
+
 void Screen::note(std::string_view speaker, std::string_view line) {
   if (options_.on_line) return;
+  last_speakers_.clear();
   err_.add(fmt::format("[{}] ", speaker));
   err_.add(line);
   err_.add("\n");
@@ -65,12 +107,13 @@ void Screen::report(std::string_view text) {
 std::vector<std::string> Screen::last_lines(int rank) const {
   const Tail& tail = tails_[static_cast<std::size_t>(rank)];
   const auto& lines = tail.lines[1].empty() ? tail.lines[0] : tail.lines[1];
-  return {lines.begin(), lines.end()};
+  const std::size_t count = tail.error_lines > 0 ? tail.error_lines : lines.size();
+  return {lines.end() - static_cast<std::ptrdiff_t>(std::min(count, lines.size())), lines.end()};
 }
 
 void Screen::remember(int rank, Stream stream, std::string_view line) {
   auto& lines = tails_[static_cast<std::size_t>(rank)].lines[stream == Stream::out ? 0 : 1];
-  lines.emplace_back(line.substr(0, kTailLineBytes));
+  lines.emplace_back(without_own_rank(rank, line).substr(0, kTailLineBytes));
   if (lines.size() > kTailLines) lines.pop_front();
 }
 

@@ -37,11 +37,15 @@ def test_output_and_errors_keep_their_streams():
     assert (job.code, job.out, job.err) == (0, "[rank 0] to out\n", "[rank 0] to err\n")
 
 
-def test_exit_code_of_the_failing_rank_and_its_error_last():
-    job = shell("if [ $RANK = 1 ]; then sleep 0.3; echo my cause >&2; exit 3; fi; echo noise >&2; sleep 600", n=4)
-    assert job.code == 3
-    assert job.err.endswith("capstan: rank 1 failed first. Its last lines:\n[rank 1] my cause\n"
-                            "capstan: rank 1 exited with code 3; the other ranks were stopped\n")
+def test_exit_code_of_the_failing_rank_and_its_error_last(tmp_path):
+    last = "capstan: rank 1 exited with code 3; the other ranks were stopped\n"
+    job = shell("if [ $RANK = 1 ]; then echo my cause >&2; exit 3; fi; sleep 600", n=4)
+    assert job.code == 3 and job.err == "[rank 1] my cause\n" + last  # nothing came between: told once
+    talks = "trap 'echo noise >&2; exit 0' TERM; touch ready$RANK; while :; do sleep 0.1; done"
+    fails = "while [ ! -e ready0 ] || [ ! -e ready2 ]; do sleep 0.1; done; echo my cause >&2; exit 3"
+    job = shell(f"[ $RANK = 1 ] || {{ {talks}; }}; {fails}", n=3, cwd=tmp_path)
+    assert job.code == 3 and job.err.count("noise") == 2
+    assert job.err.endswith("capstan: rank 1 failed first. Its last lines:\n[rank 1] my cause\n" + last)
 
 
 def test_a_killed_rank_is_named_with_its_signal():
