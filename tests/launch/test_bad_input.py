@@ -1,5 +1,7 @@
 """Every mistake of the user ends with exit code 2 and a message that says what, where and how to fix it."""
 
+import re
+
 import pytest
 
 from launching import CAPSTAN, Job, clean_environment, launch
@@ -45,9 +47,11 @@ def test_mistakes_are_explained(case, tmp_path):
 
 
 def test_wrong_values_are_refused_by_the_command_line():
-    for args in (["-n", "two", "--no_python", "true"], ["--launcher", "carrier-pigeon", "--no_python", "true"]):
-        job = launch(*args)
-        assert job.code == 2 and job.err
+    for args, what, fix in ((["-n", "two"], "--num_accelerators is two", "give a whole number"),
+                            (["--launcher", "carrier-pigeon"], "--launcher is carrier-pigeon", "give one of auto,local,ssh,slurm,mpi")):
+        job = launch(*args, "--no_python", "true")
+        assert job.code == 2 and job.out == "", job.out
+        assert re.fullmatch(rf"capstan: error: \S*{what}\n  where: capstan launch\n  fix:   {fix}\n", job.err), job.err
 
 
 def test_nonsense_in_the_environment_is_explained():
