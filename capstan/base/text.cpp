@@ -71,8 +71,8 @@ std::string nearest_name(std::string_view word, std::span<const std::string> kno
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::string nearest;
   for (const std::string& name : known) {
-    const auto [shorter, longer] = std::minmax(word.size(), name.size());
-    if (longer - shorter >= best) continue;
+    const std::size_t longer = std::max(word.size(), name.size());
+    if (longer - std::min(word.size(), name.size()) >= best) continue;
     const std::size_t distance = edit_distance(word, name);
     if (distance < best) {
       best = distance;
