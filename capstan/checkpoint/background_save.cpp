@@ -72,7 +72,7 @@ Piece copy_of(const Piece& piece, const TakeMemory& take_memory) {
   return copy;
 }
 
-IoError given_up() { return IoError({.what = "the run ended while it saved in the background"}); }
+IoError given_up() { return IoError({.what = "the run ended during a background save"}); }
 
 }  // namespace
 

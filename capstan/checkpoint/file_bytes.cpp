@@ -28,10 +28,10 @@ std::string read_text(const io::File& file, std::int64_t offset, std::int64_t by
   // Before memory is taken: places in files from elsewhere may be anything.
   const std::int64_t size = file.size_bytes();
   if (offset < 0 || bytes < 0 || offset > size || bytes > size - offset) {
-    throw IoError({.what = fmt::format("{} bytes should stand at byte {}, but the file has only {}",
+    throw IoError({.what = fmt::format("{} bytes are expected at byte {}, but the file has only {}",
                                        bytes, offset, size),
                    .where = file.path().string(),
-                   .fix = "the file is cut short or damaged: restore it, or use another"});
+                   .fix = "the file is truncated or damaged: restore it, or use another"});
   }
   std::string text(static_cast<std::size_t>(bytes), '\0');
   read_bytes(file, offset, std::as_writable_bytes(std::span(text)));

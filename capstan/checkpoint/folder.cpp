@@ -35,7 +35,7 @@ std::string problem_of(const std::filesystem::path& folder, const FileFact& file
   std::error_code error;
   const auto bytes = std::filesystem::file_size(folder / file.name, error);
   if (error == std::errc::no_such_file_or_directory) return file.name + " is missing";
-  if (error) return fmt::format("{} cannot be looked at: {}", file.name, error.message());
+  if (error) return fmt::format("{} cannot be examined: {}", file.name, error.message());
   if (static_cast<std::int64_t>(bytes) == file.bytes) return "";
   return fmt::format("{} has {} bytes instead of {}", file.name, bytes, file.bytes);
 }
@@ -103,7 +103,7 @@ IoError none_complete(const std::filesystem::path& folder, const std::vector<Fou
                         each.weights ? "are still there" : "are not complete either");
     if (with_weights == nullptr && each.weights) with_weights = &each;
   }
-  std::string fix = "restore the damaged files, or use another folder to begin anew";
+  std::string fix = "restore the damaged files, or use another folder to start over";
   if (with_weights != nullptr) {
     fix += fmt::format(
         "; to use the weights alone: capstan generate {0}, Hugging Face's "
@@ -138,7 +138,7 @@ Found look_at(const std::filesystem::path& checkpoint) {
     found.sequence = index.sequence;
     found.latest = index.latest;
     if (found.tag.find(kSetAside) != std::string::npos) {
-      found.problem = "a save has set it aside because it was damaged or in its way";
+      found.problem = "a save set it aside because it was damaged or in the way";
     }
     for (const FileFact& file : index.files) {
       const std::string problem = problem_of(checkpoint, file);
@@ -181,7 +181,7 @@ std::optional<Choice> choose_newest(const std::filesystem::path& folder,
 }
 
 std::string passed_over_text(const Found& found) {
-  return fmt::format("{} is passed over: {}", found.folder.string(), found.problem);
+  return fmt::format("{} is skipped: {}", found.folder.string(), found.problem);
 }
 
 std::optional<std::string> latest_tag(const std::filesystem::path& folder, const char* file) {

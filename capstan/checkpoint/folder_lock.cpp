@@ -37,7 +37,7 @@ io::File open_lock_file(const std::filesystem::path& folder) {
   struct stat facts{};
   if (fd < 0 || ::fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_nlink != 1) {
     if (fd >= 0) ::close(fd);
-    throw ConfigError({.what = "the file that locks the folder is a link or not a plain file",
+    throw ConfigError({.what = "the lock file of the folder is a link or not a regular file",
                        .where = path.string(),
                        .fix = "remove it if no job saves into this folder, or use another folder"});
   }
@@ -98,10 +98,10 @@ void FolderLock::own() {
   if (!owned_) {
     const std::string holder(trim(read_text(file_, 0, file_.size_bytes())));
     if (holder == own_name()) return;
-    throw ConfigError(
-        {.what = fmt::format("another job saves into this folder: {}{}", holder, if_ended(holder)),
-         .where = folder_.string(),
-         .fix = "give each job a folder of its own"});
+    throw ConfigError({.what = fmt::format("another job is saving into this folder: {}{}", holder,
+                                           if_ended(holder)),
+                       .where = folder_.string(),
+                       .fix = "give each job a folder of its own"});
   }
   file_.resize(0);
   io::DurableCalls calls;

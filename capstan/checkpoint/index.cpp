@@ -29,7 +29,7 @@ const IndexTensor& Index::tensor(std::string_view column, std::string_view tenso
   if (found != nullptr) return *found;
   throw ConfigError({.what = fmt::format("there is no tensor '{}' in '{}'", tensor, column),
                      .where = "checkpoint " + tag,
-                     .fix = "see what is there with: capstan checkpoint inspect"});
+                     .fix = "list what it has with: capstan checkpoint inspect"});
 }
 
 Index read_index(const std::filesystem::path& folder) {
@@ -38,16 +38,16 @@ Index read_index(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(path, error)) {
     throw IoError({.what = fmt::format("there is no {} in it", kIndexFile),
                    .where = folder.string(),
-                   .fix = "give the folder of one checkpoint, or the tag of one that is there"});
+                   .fix = "give the folder of one checkpoint, or the tag of one that exists"});
   }
   const std::string text = read_text_file(path);
   const auto expected = read_checksum(read_text_file(folder / kIndexChecksumFile).substr(0, 16));
   const std::uint64_t sum = checksum(std::as_bytes(std::span(text)));
   if (expected != sum) {
-    throw IoError({.what = "the index is damaged: its checksum is " + checksum_text(sum),
-                   .where = path.string(),
-                   .fix = "load another checkpoint; `capstan checkpoint verify` tells which are "
-                          "whole"});
+    throw IoError(
+        {.what = "the index is damaged: its checksum is " + checksum_text(sum),
+         .where = path.string(),
+         .fix = "load another checkpoint; `capstan checkpoint verify` shows which are whole"});
   }
   return index_from_json(text, path.string());
 }

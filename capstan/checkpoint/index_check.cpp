@@ -16,7 +16,7 @@ namespace {
 [[noreturn]] void refuse_index(std::string what, const std::string& source) {
   throw IoError({.what = std::move(what),
                  .where = source,
-                 .fix = "the index is damaged or made by hand: load another checkpoint"});
+                 .fix = "the index is damaged or was edited by hand: load another checkpoint"});
 }
 
 using FilesByName = std::map<std::string_view, const FileFact*>;
@@ -34,14 +34,14 @@ FilesByName files_by_name(const Index& index, const std::string& source) {
 void check_place(const IndexTensor& tensor, const FilesByName& files, const std::string& source) {
   const auto found = files.find(tensor.file);
   if (found == files.end() || found->second->sum) {
-    refuse_index(fmt::format("tensor '{}' lies in '{}', which is not listed as a file of tensors",
+    refuse_index(fmt::format("tensor '{}' is in '{}', which is not listed as a file of tensors",
                              tensor.spec.name, tensor.file),
                  source);
   }
   const std::int64_t room = found->second->bytes - tensor.begin;
   if (room < tensor.spec.bytes()) {
     refuse_index(
-        fmt::format("tensor '{}' ends behind the end of {}", tensor.spec.name, tensor.file),
+        fmt::format("tensor '{}' extends past the end of {}", tensor.spec.name, tensor.file),
         source);
   }
 }
@@ -52,9 +52,9 @@ void check_text_files(const Index& index, const FilesByName& files, const std::s
         std::ranges::any_of(kTexts, [&](const auto& each) { return each.first == key; });
     const auto found = files.find(file);
     if (known && found != files.end() && found->second->sum) continue;
-    refuse_index(fmt::format("'{}' is said to be in file '{}', which is not listed with a checksum",
-                             key, file),
-                 source);
+    refuse_index(
+        fmt::format("'{}' refers to file '{}', which is not listed with a checksum", key, file),
+        source);
   }
 }
 

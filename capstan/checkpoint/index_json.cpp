@@ -178,7 +178,7 @@ class Fields {
   [[noreturn]] void fail(std::string_view key, std::string_view wanted) const {
     throw IoError({.what = fmt::format("'{}' of the index is missing or is not {}", key, wanted),
                    .where = where_,
-                   .fix = "the index is damaged or of another version of this program"});
+                   .fix = "the index is damaged or was written by another version of Capstan"});
   }
 
  private:
@@ -290,7 +290,7 @@ Index index_from_json(const std::string& text, const std::string& source) {
   try {
     root = json::read(text, source, kIndexLimits);
   } catch (const ConfigError& error) {
-    throw IoError({.what = "the index is no JSON: " + error.info().what,
+    throw IoError({.what = "the index is not JSON: " + error.info().what,
                    .where = error.info().where,
                    .fix = "load another checkpoint"});
   }

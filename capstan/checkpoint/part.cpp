@@ -45,7 +45,7 @@ std::optional<Part> read_part(const std::filesystem::path& partial, int rank) {
     part.blocks.push_back(block);
   }
   if (!text.ends_with("end\n") || !lines.eof()) {
-    throw IoError({.what = fmt::format("what rank {} noted of its part cannot be read", rank),
+    throw IoError({.what = fmt::format("the note of rank {} about its part cannot be read", rank),
                    .where = path.string(),
                    .fix = "save again; check the disk if it happens again"});
   }

@@ -30,11 +30,11 @@ void Reader::read_texts() {
     std::string& text = index_.state.*member;
     text = read_extra_file(file->name);
     if (file->sum == checksum(std::as_bytes(std::span(text)))) continue;
-    throw IoError({.what = fmt::format(
-                       "{} is damaged: it has another checksum than when it was saved", file->name),
-                   .where = folder_.string(),
-                   .fix = "load another checkpoint; `capstan checkpoint verify` tells which are "
-                          "whole"});
+    throw IoError(
+        {.what = fmt::format("{} is damaged: its checksum is not the one it was saved with",
+                             file->name),
+         .where = folder_.string(),
+         .fix = "load another checkpoint; `capstan checkpoint verify` shows which are whole"});
   }
 }
 
@@ -61,8 +61,7 @@ const io::File& Reader::file(const std::string& name) {
     throw IoError(
         {.what = fmt::format("the file has {} bytes instead of {}", file.size_bytes(), fact->bytes),
          .where = file.path().string(),
-         .fix = "load another checkpoint; `capstan checkpoint verify` tells which are "
-                "whole"});
+         .fix = "load another checkpoint; `capstan checkpoint verify` shows which are whole"});
   }
   return files_.emplace(name, std::move(file)).first->second;
 }
@@ -74,13 +73,13 @@ std::span<const std::byte> Reader::read_block(const IndexTensor& tensor, std::in
   const std::span<std::byte> into = buffer_.bytes().first(static_cast<std::size_t>(bytes));
   read_bytes(file(tensor.file), tensor.begin + begin, into);
   if (checksum(into) != block.sum) {
-    throw IoError({.what = fmt::format("tensor '{}' is damaged: its bytes {} to {} have another "
-                                       "checksum than when they were saved",
-                                       tensor.spec.name, begin, block.end),
-                   .where = fmt::format("{}, offset {}", (folder_ / tensor.file).string(),
-                                        tensor.begin + begin),
-                   .fix = "load another checkpoint; `capstan checkpoint verify` tells which are "
-                          "whole"});
+    throw IoError(
+        {.what = fmt::format("tensor '{}' is damaged: the checksum of its bytes {} to {} is not "
+                             "the one they were saved with",
+                             tensor.spec.name, begin, block.end),
+         .where =
+             fmt::format("{}, offset {}", (folder_ / tensor.file).string(), tensor.begin + begin),
+         .fix = "load another checkpoint; `capstan checkpoint verify` shows which are whole"});
   }
   return into;
 }

@@ -21,7 +21,7 @@ constexpr std::int64_t kDataAlignBytes = 64;
 [[noreturn]] void refuse(const io::File& file, const std::string& what) {
   throw IoError({.what = what,
                  .where = file.path().string(),
-                 .fix = "the file is damaged or no safetensors file: load another checkpoint"});
+                 .fix = "the file is damaged or not a safetensors file: load another checkpoint"});
 }
 
 json::Value header_entry(const TensorSpec& spec, std::int64_t begin) {
@@ -37,7 +37,7 @@ json::Value header_entry(const TensorSpec& spec, std::int64_t begin) {
 
 std::int64_t require_count(const io::File& file, const json::Value* value) {
   if (value == nullptr || value->integer() == nullptr || *value->integer() < 0) {
-    refuse(file, "the header holds something else where a count belongs");
+    refuse(file, "the header has something else where a count belongs");
   }
   return *value->integer();
 }
@@ -60,7 +60,7 @@ StoredTensor read_entry(const io::File& file, const json::Member& member, std::i
     tensor.spec.shape.push_back(require_count(file, &dim));
   }
   if (!is_countable(tensor.spec)) {
-    refuse(file, fmt::format("tensor '{}' is {}, more than any file holds", member.key,
+    refuse(file, fmt::format("tensor '{}' is {}, more than a file can hold", member.key,
                              to_text(tensor.spec)));
   }
   const std::int64_t begin = require_count(file, &offsets->array()->front());
@@ -70,7 +70,7 @@ StoredTensor read_entry(const io::File& file, const json::Member& member, std::i
                              end - begin));
   }
   if (end > file.size_bytes()) {
-    refuse(file, fmt::format("tensor '{}' ends behind the end of the file", member.key));
+    refuse(file, fmt::format("tensor '{}' extends past the end of the file", member.key));
   }
   tensor.begin = data_begin + begin;
   return tensor;
@@ -86,8 +86,8 @@ void check_no_gaps(const io::File& file, const Safetensors& contents) {
     next = tensor.end();
   }
   if (next != contents.file_bytes) {
-    refuse(file, fmt::format("the file has {} bytes, its header speaks of {}", contents.file_bytes,
-                             next));
+    refuse(file,
+           fmt::format("the file has {} bytes, but its header says {}", contents.file_bytes, next));
   }
 }
 
@@ -143,9 +143,9 @@ Safetensors read_safetensors(const io::File& file) {
   try {
     header = json::read(text, file.path().string(), {.bytes = kMaxHeaderBytes});
   } catch (const ConfigError& error) {
-    refuse(file, "the header is no JSON: " + error.info().what);
+    refuse(file, "the header is not JSON: " + error.info().what);
   }
-  if (header.object() == nullptr) refuse(file, "the header is no JSON object");
+  if (header.object() == nullptr) refuse(file, "the header is not a JSON object");
   for (const json::Member& member : *header.object()) {
     if (member.key != "__metadata__") {
       result.tensors.push_back(read_entry(file, member, data_begin));

@@ -200,10 +200,10 @@ void check_written(const std::filesystem::path& partial, const std::string& inde
                    const std::vector<ExtraFile>& files) {
   std::string problem;
   try {
-    if (to_json(read_index(partial)) != index_text) problem = "the index reads as something else";
+    if (to_json(read_index(partial)) != index_text) problem = "the index reads differently";
     for (const ExtraFile& file : files) {
       if (read_text_file(partial / file.name) != file.text)
-        problem = file.name + " has other bytes";
+        problem = file.name + " has different bytes";
     }
   } catch (const Error& error) {
     problem = error.info().what;
@@ -211,9 +211,8 @@ void check_written(const std::filesystem::path& partial, const std::string& inde
   if (problem.empty()) return;
   throw IoError({.what = "what was written cannot be read back: " + problem,
                  .where = partial.parent_path().string(),
-                 .fix =
-                     "nothing was saved and older checkpoints are untouched; check the disk, and "
-                     "what is given to the checkpoint beside the model"});
+                 .fix = "nothing was saved and older checkpoints are untouched; check the disk, "
+                        "and the values that you add to the checkpoint beside the model"});
 }
 
 void write_extra_files(const std::filesystem::path& partial, const std::vector<ExtraFile>& files,

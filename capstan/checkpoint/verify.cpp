@@ -57,8 +57,8 @@ void verify_header(const Reader& reader, const FileFact& file) {
       if (tensor.file != file.name) continue;
       const auto found = stored.find(tensor.spec.name);
       if (found == stored.end() || found->second != StoredTensor{tensor.spec, tensor.begin}) {
-        refuse(fmt::format("'{}' stands elsewhere or has another shape than the index says",
-                           tensor.spec.name));
+        refuse(
+            fmt::format("'{}' has another place or shape than the index says", tensor.spec.name));
       }
       stored.erase(found);
     }

@@ -46,17 +46,22 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   const auto plan = std::make_shared<io::ThroughputPlan>();
   plan->options.queue_depth = 32;
   CLI::App* command = bench->add_subcommand(
-      "io", "GB/s of reading and writing, per I/O path, against plain pread and pwrite");
-  command->add_option("--folder", plan->folder, "Where to measure")->required();
-  command->add_option("--bytes", plan->bytes, "Size of the file (256 MiB)")
+      "io", "Measure reading and writing in GB/s for each I/O path, beside plain pread and pwrite");
+  command->add_option("--folder", plan->folder, "The folder to measure in")->required();
+  command->add_option("--bytes", plan->bytes, "Size of the file (default: 256 MiB)")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
-  command->add_option("--block-bytes", plan->options.block_bytes, "One request (1 MiB)")
+  command
+      ->add_option("--block-bytes", plan->options.block_bytes,
+                   "Size of one request (default: 1 MiB)")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-  command->add_option("--queue-depth", plan->options.queue_depth, "Requests in flight (32)")
+  command
+      ->add_option("--queue-depth", plan->options.queue_depth, "Requests in flight (default: 32)")
       ->check(CLI::Range(1, 4096));
-  command->add_option("--rounds", plan->rounds, "Repetitions; the median counts (3)")
+  command
+      ->add_option("--rounds", plan->rounds,
+                   "Repetitions, of which the median is shown (default: 3)")
       ->check(CLI::Range(1, 1000));
   command->callback([plan, &exit_code] { exit_code = bench_io(*plan); });
 }

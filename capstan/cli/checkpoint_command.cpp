@@ -35,9 +35,10 @@ struct CheckpointArguments {
 };
 
 ConfigError none_in(const fs::path& folder) {
-  return ConfigError({.what = "there is no checkpoint",
-                      .where = folder.string(),
-                      .fix = "give the folder that was saved to, or one checkpoint in it"});
+  return ConfigError(
+      {.what = "there is no checkpoint",
+       .where = folder.string(),
+       .fix = "name the folder that the checkpoints were saved to, or one checkpoint in it"});
 }
 
 // The checkpoints that a command speaks of: one by its tag, or FOLDER itself, or all in FOLDER.
@@ -156,7 +157,7 @@ int prune_folder(const CheckpointArguments& arguments) {
   checkpoint::Disk disk = checkpoint::system_disk(calls);
   const auto removed = checkpoint::prune(arguments.folder, arguments.keep, disk);
   if (removed.empty()) {
-    fmt::print("removed nothing: no more than {} are there\n", arguments.keep);
+    fmt::print("removed nothing: there are no more than {}\n", arguments.keep);
   } else {
     fmt::print("removed {}: {}\n", removed.size(), fmt::join(removed, ", "));
   }
@@ -166,10 +167,11 @@ int prune_folder(const CheckpointArguments& arguments) {
 int convert(const CheckpointArguments& arguments) {
   const auto found = checkpoint::find_deepspeed(arguments.folder, arguments.tag);
   if (!found) {
-    throw ConfigError({.what = "there is no checkpoint of DeepSpeed's",
-                       .where = (fs::path(arguments.folder) / arguments.tag).string(),
-                       .fix = "give the folder that DeepSpeed saved to, with --tag where there is "
-                              "no file `latest`"});
+    throw ConfigError(
+        {.what = "there is no DeepSpeed checkpoint",
+         .where = (fs::path(arguments.folder) / arguments.tag).string(),
+         .fix =
+             "name the folder that DeepSpeed saved to, and add --tag if it has no file `latest`"});
   }
   const fs::path& from = *found;
   checkpoint::Reader reader = checkpoint::open_reader(from);
@@ -195,35 +197,42 @@ int export_one(const CheckpointArguments& arguments) {
 }  // namespace
 
 void add_checkpoint_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("checkpoint", "Look at, check and thin out checkpoints.");
+  CLI::App* command =
+      app.add_subcommand("checkpoint", "Inspect, verify, convert and prune checkpoints.");
   command->require_subcommand(1);
   const auto arguments = std::make_shared<CheckpointArguments>();
   const auto add = [&](const char* word, const char* says, int (*run)(const CheckpointArguments&)) {
     CLI::App* sub = command->add_subcommand(word, says);
-    sub->add_option("FOLDER", arguments->folder, "What was saved to, or one checkpoint in it")
+    sub->add_option("FOLDER", arguments->folder,
+                    "The folder with checkpoints, or one checkpoint in it")
         ->required();
     sub->callback([arguments, run, &exit_code] { exit_code = run(*arguments); });
     return sub;
   };
-  CLI::App* inspection = add("inspect", "Print what each checkpoint holds.", inspect);
-  inspection->add_option("--tag", arguments->tag, "Only this one");
-  inspection->add_flag("--tensors", arguments->tensors, "Every tensor by name");
+  CLI::App* inspection = add("inspect", "Print what is in each checkpoint.", inspect);
+  inspection->add_option("--tag", arguments->tag, "Only the checkpoint with this tag");
+  inspection->add_flag("--tensors", arguments->tensors, "Also list every tensor");
   CLI::App* check = add("verify", "Read every byte and compare checksums.", verify_all);
-  check->add_option("--tag", arguments->tag, "Only this one");
+  check->add_option("--tag", arguments->tag, "Only the checkpoint with this tag");
   CLI::App* conversion =
-      add("convert", "Write a checkpoint of DeepSpeed's as one of ours.", convert);
+      add("convert", "Convert a DeepSpeed checkpoint to Capstan's format.", convert);
   conversion->add_option("INTO", arguments->into, "The folder to write to")->required();
-  conversion->add_option("--tag", arguments->tag, "Instead of the one that `latest` names");
+  conversion->add_option(
+      "--tag", arguments->tag,
+      "The checkpoint to convert (default: the one that the file `latest` names)");
   CLI::App* exporting =
-      add("export", "Write a checkpoint of ours in DeepSpeed's layout.", export_one);
+      add("export", "Write a checkpoint that DeepSpeed can resume from.", export_one);
   exporting->add_option("INTO", arguments->into, "The folder to write to")->required();
-  exporting->add_option("--tag", arguments->tag, "Instead of the newest");
-  exporting->add_option("--stage", arguments->exporting.stage, "Of the run that will resume")
+  exporting->add_option("--tag", arguments->tag, "The checkpoint to export (default: the newest)");
+  exporting
+      ->add_option("--stage", arguments->exporting.stage, "ZeRO stage of the run that will resume")
       ->check(CLI::Range(0, 3));
-  exporting->add_option("--ranks", arguments->exporting.ranks, "Of the run that will resume")
+  exporting
+      ->add_option("--ranks", arguments->exporting.ranks,
+                   "Number of ranks of the run that will resume")
       ->check(CLI::PositiveNumber);
-  CLI::App* pruning = add("prune", "Remove all but the newest.", prune_folder);
-  pruning->add_option("--keep", arguments->keep, "How many stay")
+  CLI::App* pruning = add("prune", "Remove all but the newest checkpoints.", prune_folder);
+  pruning->add_option("--keep", arguments->keep, "How many checkpoints to keep")
       ->required()
       ->check(CLI::PositiveNumber);
 }

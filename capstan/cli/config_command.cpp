@@ -40,7 +40,7 @@ config::Context context_of(const ConfigArguments& arguments) {
   if (!env.launcher.empty()) {
     context.world_size = env.world_size;
     context.world_size_origin = {config::OriginKind::environment,
-                                 fmt::format("world size as {} set it", env.launcher)};
+                                 fmt::format("world size set by {}", env.launcher)};
   }
   return context;
 }
@@ -83,14 +83,16 @@ int explain_config(const ConfigArguments& arguments) {
 }
 
 void add_file_options(CLI::App& command, ConfigArguments& arguments) {
-  command.add_option("FILE", arguments.file, "a file, JSON text, or JSON text in base64")
+  command.add_option("FILE", arguments.file, "A file, JSON text, or JSON text in base64")
       ->required();
-  command.add_option("-n,--num_gpus", arguments.world_size, "data-parallel ranks")
+  command.add_option("-n,--num_gpus", arguments.world_size, "Number of data-parallel ranks")
       ->check(CLI::Range(1, 1 << 24));
   command
-      .add_option("--hidden-size", arguments.hidden_size, "the model's hidden size, for \"auto\"")
+      .add_option("--hidden-size", arguments.hidden_size,
+                  "The model's hidden size, for values that are \"auto\"")
       ->check(CLI::Range(1, 1 << 24));
-  command.add_flag("--lenient", arguments.lenient, "unknown keys are warnings");
+  command.add_flag("--lenient", arguments.lenient,
+                   "Warn about unknown keys instead of refusing them");
 }
 
 }  // namespace
@@ -100,14 +102,15 @@ void add_config_command(CLI::App& app, int& exit_code) {
   command->require_subcommand(1);
   const auto arguments = std::make_shared<ConfigArguments>();
 
-  CLI::App* check =
-      command->add_subcommand("check", "List every problem with line, column and fix.");
+  CLI::App* check = command->add_subcommand(
+      "check", "List every problem with its line, its column and how to fix it.");
   add_file_options(*check, *arguments);
   check->callback([arguments, &exit_code] { exit_code = check_config(*arguments); });
 
-  CLI::App* explain = command->add_subcommand("explain", "Print every value with its origin.");
+  CLI::App* explain =
+      command->add_subcommand("explain", "Print every value and where it comes from.");
   add_file_options(*explain, *arguments);
-  explain->add_flag("--json", arguments->as_json, "as JSON");
+  explain->add_flag("--json", arguments->as_json, "Print JSON");
   explain->callback([arguments, &exit_code] { exit_code = explain_config(*arguments); });
 
   command->add_subcommand("schema", "Print a JSON Schema for editors.")->callback([] {

@@ -13,6 +13,6 @@ int main(int argc, char** argv) {
     cli::add_train_rank_command(app, exit_code);
     cli::add_generate_rank_command(app, exit_code);
   };
-  return cli::run_program("The part of capstan that holds libtorch; start it through `capstan`.",
+  return cli::run_program("The part of Capstan that uses libtorch; start it through `capstan`.",
                           add_commands, argc, argv);
 }

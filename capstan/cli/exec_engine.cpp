@@ -27,7 +27,7 @@ std::filesystem::path engine_path() {
 }
 
 std::string engine_fix() {
-  return "build it where a libtorch is: make build, or make build PYTHON=/path/to/python3 "
+  return "build it on a machine with libtorch: make build, or make build PYTHON=/path/to/python3 "
          "SETUP=none with a Python that has torch";
 }
 

@@ -19,7 +19,8 @@ namespace capstan::cli {
 
 void add_generate_command(CLI::App& app, int argc, char** argv, int& exit_code) {
   CLI::App* command = app.add_subcommand(
-      "generate", "Go on from prompts with a trained GPT-2, its parameters wherever they fit");
+      "generate",
+      "Generate text from prompts with a trained GPT-2, even one that does not fit on the device");
   const auto arguments = std::make_shared<generate::Arguments>();
   generate::add_options(*command, *arguments);
   command->callback([arguments, argc, argv, &exit_code] {

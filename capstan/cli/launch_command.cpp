@@ -87,15 +87,16 @@ class LaunchHelp final : public CLI::Formatter {
 void add_place_flags(CLI::App& command, LaunchFlags& flags) {
   launch::Options& options = flags.options;
   command.add_option("-n,--num_gpus,--num_accelerators", options.ranks_per_host,
-                     "Ranks per host (default: one per GPU, one where there is none)");
+                     "Ranks per host (default: one per GPU, or one if there is none)");
   command.add_option("--num_nodes", options.host_count, "Use only the first N hosts");
   command.add_option("-H,--hostfile", flags.hostfile,
-                     "Lines \"host slots=N\" (default: /job/hostfile if it is there)");
+                     "A file with lines \"host slots=N\" (default: /job/hostfile if it exists)");
   command.add_option("-i,--include", options.include,
                      "Hosts and slots to use: host1@host2:0,2 (no slots: the whole host)");
   command.add_option("-e,--exclude", options.exclude, "Hosts and slots to leave out");
-  command.add_option("--master_addr", options.master_addr, "Where rank 0 listens");
-  command.add_option("--master_port", options.master_port, "Its port (default: a free one)");
+  command.add_option("--master_addr", options.master_addr, "The address of rank 0's host");
+  command.add_option("--master_port", options.master_port,
+                     "The port on that host (default: a free one)");
   const std::map<std::string, launch::Launcher> launchers = {
       {"auto", launch::Launcher::automatic}, {"local", launch::Launcher::local},
       {"ssh", launch::Launcher::ssh},        {"slurm", launch::Launcher::slurm},
@@ -105,10 +106,13 @@ void add_place_flags(CLI::App& command, LaunchFlags& flags) {
       ->transform(CLI::Transformer(launchers, CLI::ignore_case).description(""))
       ->type_name("NAME:{auto,local,ssh,slurm,mpi}");
   command.add_option("--launcher_args", flags.launcher_args,
-                     "Further words for ssh, srun or mpirun, in one quoted text");
+                     "Further arguments for ssh, srun or mpirun, in one quoted string");
   command.add_option("--ssh_port", options.ssh_port, "Port of the ssh servers");
-  command.add_option("--node_rank", options.node_rank, "This host's number, with --no_ssh");
-  command.add_flag("--no_ssh", flags.no_ssh, "Start only this host's ranks; see --node_rank");
+  command.add_option("--node_rank", options.node_rank,
+                     "This host's number, counted from 0; needed with --no_ssh");
+  command.add_flag("--no_ssh", flags.no_ssh,
+                   "Start only this host's ranks; run the same command on every host, each with "
+                   "its --node_rank");
 }
 
 void add_rank_flags(CLI::App& command, LaunchFlags& flags) {
@@ -117,25 +121,26 @@ void add_rank_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_flag("--no_python", flags.no_python, "Run a program that is not Python");
   command.add_flag("--no_local_rank", flags.no_local_rank,
                    "Do not insert --local_rank=N before the script's arguments");
-  command.add_flag("--bind_cores_to_rank", options.bind_cores, "Give each rank cores of its own");
-  command.add_option("--bind_core_list", options.core_list, "The cores to give out: 0,2-4,6");
-  command.add_option("--env-file,--env_file", flags.env_file, "Lines NAME=VALUE for every rank");
+  command.add_flag("--bind_cores_to_rank", options.bind_cores, "Bind each rank to its own cores");
+  command.add_option("--bind_core_list", options.core_list,
+                     "The cores to share among the ranks: 0,2-4,6");
+  command.add_option("--env-file,--env_file", flags.env_file,
+                     "A file with lines NAME=VALUE, environment variables for every rank");
   command.add_option("--grace", flags.grace_seconds,
                      "Seconds between asking a rank to stop and killing it (default: 15)");
-  command.add_flag("--save_pid", flags.save_pid, "Write a file with the launcher's process number");
+  command.add_flag("--save_pid", flags.save_pid, "Write the launcher's process id to a file");
   command.add_option("--enable_each_rank_log", flags.log_folder,
                      "Also write one log file per rank into this folder");
   command.add_flag("--no_prefix", flags.no_prefix, "Do not write [rank N] before each line");
   command.add_flag("--dry-run,--dry_run", flags.dry_run, "Show what would be started, and stop");
-  command.add_flag("-q,--quiet", flags.quiet, "Only the ranks speak, and errors");
+  command.add_flag("-q,--quiet", flags.quiet, "Print only the output of the ranks, and errors");
   command.footer("Everything after the script or program is passed to it as it is.");
 }
 
 // Flags of other launchers that mean something we do differently: said by name, never ignored.
 std::string fix_for_unknown_flag(const std::string& flag, const CLI::App& command) {
   if (flag.starts_with("--autotuning")) {
-    return "autotuning is not available yet: leave the flag out, and choose batch size and stage "
-           "in "
+    return "autotuning is not available yet: remove the flag, and choose batch size and stage in "
            "the configuration";
   }
   if (flag.starts_with("--elastic") || flag.ends_with("elastic_nodes")) {
@@ -177,9 +182,10 @@ void complete_options(LaunchFlags& flags) {
   options.grace = to_grace(flags.grace_seconds);
   options.launcher_args = launch::shell_split(flags.launcher_args, "--launcher_args");
   if (flags.no_ssh != (options.node_rank >= 0)) {
-    throw ConfigError({.what = "--no_ssh and --node_rank are used together",
-                       .where = flags.no_ssh ? "--no_ssh" : "--node_rank",
-                       .fix = "give both: every host runs the same command with its own number"});
+    throw ConfigError(
+        {.what = "--no_ssh and --node_rank are used together",
+         .where = flags.no_ssh ? "--no_ssh" : "--node_rank",
+         .fix = "give both: every host runs the same command with its own --node_rank"});
   }
   const std::string usual_hostfile = "/job/hostfile";
   if (flags.hostfile.empty() && std::filesystem::exists(usual_hostfile)) {
@@ -206,7 +212,8 @@ int run_launch(LaunchFlags& flags) {
   const bool one_by_default = flags.options.ranks_per_host < 0 && flags.options.hosts.empty() &&
                               machine.devices.empty() && plan.world_size() == 1;
   if (one_by_default && !flags.quiet) {
-    std::fputs("capstan: this machine shows no GPU; starting one rank (-n N starts N)\n", stderr);
+    std::fputs("capstan: this machine has no visible GPU; starting one rank (-n N starts N)\n",
+               stderr);
   }
   std::unique_ptr<PidFile> pid_file;
   if (flags.save_pid) {
@@ -230,7 +237,8 @@ void open_missing_standard_files() {
 }  // namespace
 
 void add_launch_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("launch", "Start a program on N ranks, here or elsewhere");
+  CLI::App* command =
+      app.add_subcommand("launch", "Start a program on N ranks, on this machine or on others");
   const auto flags = std::make_shared<LaunchFlags>();
   add_place_flags(*command, *flags);
   add_rank_flags(*command, *flags);

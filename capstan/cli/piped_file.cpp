@@ -67,9 +67,10 @@ std::vector<std::string> keep_piped_files(const std::vector<FileOption>& options
 
 void refuse_piped_elsewhere(const std::vector<std::string>& words) {
   if (words.empty()) return;
-  throw ConfigError({.what = "a pipe can be read on this machine only, and ranks run on others",
-                     .where = words.front(),
-                     .fix = "write it to a file that all of them see"});
+  throw ConfigError(
+      {.what = "a pipe can be read on this machine only, but some ranks run on other machines",
+       .where = words.front(),
+       .fix = "write it to a file that all machines can read"});
 }
 
 }  // namespace capstan::cli

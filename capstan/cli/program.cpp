@@ -53,7 +53,7 @@ std::vector<std::string> flag_names(const CLI::App& command) {
 }
 
 std::string choices(const CLI::App& app, const std::string& where) {
-  return fmt::format("choose one of: {}; {} --help tells what they do",
+  return fmt::format("choose one of: {}; {} --help says what they do",
                      fmt::join(command_names(app), ", "), where);
 }
 
@@ -123,7 +123,7 @@ std::optional<ErrorInfo> explain_value(const CLI::ParseError& error, const CLI::
     // Of a size with a unit CLI11 has cut off what it could read.
     const bool size = option->get_type_name().find("SIZE") != std::string::npos;
     const std::string names = option->get_name(/*positional=*/false, /*all_options=*/true);
-    return ErrorInfo{.what = size            ? fmt::format("{} is no size that fits", names)
+    return ErrorInfo{.what = size            ? fmt::format("{} is not a possible size", names)
                              : given.empty() ? fmt::format("{} has no value", names)
                                              : fmt::format("{} is {}", names, given),
                      .fix = "give " + wanted_instead_of(given, wanted)};
@@ -148,7 +148,7 @@ ErrorInfo explain(const CLI::ParseError& error, const CLI::App& app) {
   // What is lacking may be what a wrong word was meant for.
   const bool wrong_word = lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   if (extra.empty() || !wrong_word) return info;
-  info.what = fmt::format("\"{}\" means nothing here", extra.front());
+  info.what = fmt::format("\"{}\" was not expected here", extra.front());
   const std::string flag = extra.front().substr(0, extra.front().find('='));
   std::string near = nearest_name(flag, flag_names(*command));
   if (near.empty()) near = nearest_name(flag, flag_names(app));

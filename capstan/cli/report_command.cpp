@@ -73,9 +73,9 @@ int report(const ReportOptions& options) {
 
 void add_report_command(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<ReportOptions>();
-  CLI::App* command =
-      app.add_subcommand("report", "What this machine has, what works, and how to fix the rest");
-  command->add_flag("--json", options->json, "The same as one JSON object");
+  CLI::App* command = app.add_subcommand(
+      "report", "Show what this machine has, what works, and how to fix the rest");
+  command->add_flag("--json", options->json, "Print one JSON object instead of a table");
   command->add_option("--folder", options->folder,
                       "Also measure reading and writing in this folder (64 MiB, removed again)");
   command->callback([options, &exit_code] { exit_code = report(*options); });

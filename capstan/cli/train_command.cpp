@@ -17,8 +17,7 @@
 namespace capstan::cli {
 
 void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
-      "train", "Train a GPT-2 on text: this folder's by default, sharded over the ranks");
+  CLI::App* command = app.add_subcommand("train", "Train a GPT-2 on text, sharded over the ranks");
   const auto arguments = std::make_shared<train::Arguments>();
   train::add_options(*command, *arguments);
   command->footer("Without --config:\n" + train::default_config());

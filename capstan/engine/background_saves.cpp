@@ -25,7 +25,8 @@ constexpr std::chrono::milliseconds kLookPause{100};
 checkpoint::TakeMemory EngineState::snapshot_memory() {
   if (snapshot_memory_ == nullptr) {
     snapshot_memory_ = store::Pool::of_host(
-        snapshot_ledger_, "give checkpoints less memory to copy to, or save without asynchronous",
+        snapshot_ledger_,
+        "allow less memory for copies (snapshot_bytes), or save without asynchronous",
         /*pinned=*/!device().is_cpu());
   }
   return [pool = snapshot_memory_.get(),

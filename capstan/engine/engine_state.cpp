@@ -49,10 +49,10 @@ auto EngineState::guarded(Phase phase, Body&& body) {
       group_->abort(fmt::format("rank {} failed in {}: {}", group_->rank(), name, what));
     }
     if (is_out_of_memory(error)) {
-      throw OutOfMemory({.what = fmt::format("out of memory in {}: {}", name, what),
-                         .where = fmt::format("held by the engine at this moment: {}",
-                                              store::to_text(sharded->ledger().now())),
-                         .fix = next_saving(options)});
+      throw OutOfMemory(
+          {.what = fmt::format("out of memory in {}: {}", name, what),
+           .where = fmt::format("held by the engine: {}", store::to_text(sharded->ledger().now())),
+           .fix = next_saving(options)});
     }
     throw;
   }

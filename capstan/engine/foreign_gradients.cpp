@@ -49,8 +49,8 @@ void EngineState::look_at_gradients() {
   }
   if (sharded->reducer().began() || sharded->step_order().empty()) return;
   if (given.empty()) {
-    throw ConfigError({.what = "step() without a backward since the last step: there is no "
-                               "gradient to apply",
+    throw ConfigError({.what = "step() was called without a backward since the last step: there is "
+                               "no gradient to apply",
                        .where = "Engine::step",
                        .fix = "call backward(loss) for every micro-batch before step()"});
   }

@@ -7,7 +7,7 @@ namespace {
 
 class NoUpdater final : public Updater {
   void update(shard::ShardedModel& /*model*/, const UpdateScalars& /*scalars*/) override {
-    throw ConfigError({.what = "step() of an engine without an optimizer",
+    throw ConfigError({.what = "step() was called on an engine without an optimizer",
                        .where = "engine.step()",
                        .fix = "give initialize() an optimizer, or name one in the configuration"});
   }

@@ -53,7 +53,7 @@ std::string told(const std::vector<LoadMisfit>& problems) {
   constexpr std::int64_t kListed = 8;
   using Kind = LoadMisfit::Kind;
   const std::array<std::pair<Kind, const char*>, 5> kinds = {
-      {{Kind::missing, "are missing in the checkpoint"},
+      {{Kind::missing, "are missing from the checkpoint"},
        {Kind::shape, "have another shape"},
        {Kind::type, "hold numbers of another kind"},
        {Kind::extra, "are in the checkpoint but not in the model"},
@@ -94,7 +94,7 @@ void EngineState::plan_weights(LoadPlan& plan, const Reader& reader, const Store
                         bool floating) -> const IndexTensor* {
     if (stored == nullptr) {
       plan.misfits.push_back(
-          {LoadMisfit::Kind::missing, fmt::format("'{}' is missing in the checkpoint", name)});
+          {LoadMisfit::Kind::missing, fmt::format("'{}' is missing from the checkpoint", name)});
       return nullptr;
     }
     used.insert(stored);
@@ -147,8 +147,7 @@ void EngineState::plan_optimizer(LoadPlan& plan, const Reader& reader, const Sto
   const checkpoint::TrainingState& saved = reader.index().state;
   if (saved.optimizer.empty()) {
     log_->say(LogLevel::warning,
-              "the checkpoint holds no optimizer state: the optimizer starts "
-              "anew");
+              "the checkpoint has no optimizer state: the optimizer starts from scratch");
     return;
   }
   std::vector<std::string> wanted = state_settings_.moment_names;
@@ -197,9 +196,9 @@ EngineState::LoadPlan EngineState::load_plan(const Reader& reader, const LoadOpt
   throw ConfigError(
       {.what = "the checkpoint does not fit the model and its optimizer:" + told(problems),
        .where = reader.folder().string(),
-       .fix = "build the model as it was saved (`capstan checkpoint inspect --tensors` lists all "
-              "that is there); load_module_strict=false skips weights that do not fit, "
-              "load_optimizer_states=false starts the optimizer anew"});
+       .fix = "build the model as it was saved (`capstan checkpoint inspect --tensors` lists what "
+              "it has); load_module_strict=false skips weights that do not fit, "
+              "load_optimizer_states=false starts the optimizer from scratch"});
 }
 
 // This rank's shard, or everything where nothing is sharded. Masters first: the parameter follows
@@ -270,11 +269,11 @@ void EngineState::restore_run(Reader& reader, const LoadOptions& how, bool optim
 void EngineState::restore_rng(Reader& reader) {
   if (reader.index().find(checkpoint::kRngColumn) == nullptr) return;
   if (reader.index().state.world_size != group_->size()) {
-    log_->say(LogLevel::warning,
-              fmt::format("random-number states of {} do not fit {}: each goes on with "
-                          "its own",
-                          counted(reader.index().state.world_size, "rank"),
-                          counted(group_->size(), "rank")));
+    log_->say(
+        LogLevel::warning,
+        fmt::format(
+            "the checkpoint has random-number states of {}, but there are {}: each keeps its own",
+            counted(reader.index().state.world_size, "rank"), counted(group_->size(), "rank")));
     return;
   }
   const auto restore = [&](const char* which, at::Device device) {
@@ -299,7 +298,7 @@ std::filesystem::path EngineState::named_checkpoint(const std::filesystem::path&
                           found.folder.string(), found.problem));
     return found.folder;
   }
-  std::string fix = "leave the tag out to load the newest complete one";
+  std::string fix = "remove the tag to load the newest complete one";
   if (found.weights) fix += ", or load the weights of this one alone with load_module_only";
   throw IoError({.what = "this checkpoint is not complete: " + found.problem,
                  .where = found.folder.string(),

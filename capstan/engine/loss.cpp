@@ -6,7 +6,7 @@ namespace capstan::engine {
 
 void check_loss(const at::Tensor& loss, const char* where) {
   if (loss.defined() && loss.numel() == 1 && loss.requires_grad()) return;
-  throw ConfigError({.what = "a loss of one element that has a gradient is needed",
+  throw ConfigError({.what = "the loss must have one element and require a gradient",
                      .where = where,
                      .fix = "reduce the loss with mean() or sum(), and make sure that it depends "
                             "on trainable parameters"});

@@ -136,7 +136,8 @@ void EngineState::add_optimizer(SaveContents& contents, const SaveOptions& how,
         column == columns.end() ? std::vector<HeldElems>{} : states_to_write(*sharded, *column));
   }
   if (updater_->kind() == kUnknownOptimizer) {
-    log_->say(LogLevel::warning, "only the optimizer knows its state: it is not in the checkpoint");
+    log_->say(LogLevel::warning,
+              "the state of this optimizer cannot be read, so it is not in the checkpoint");
     return;
   }
   contents.state.optimizer = updater_->kind();
@@ -191,10 +192,11 @@ EngineState::SaveContents EngineState::save_contents(const SaveOptions& how) {
   state.precision = dtypes(options.precision);
   const std::int64_t within = progress.micro_steps % options.batch.accumulation_steps;
   if (within != 0) {
-    log_->say(LogLevel::warning,
-              fmt::format("saved after {} of {} micro-batches of a step: their gradients are not "
-                          "part of a checkpoint, a resumed run begins the step anew",
-                          within, options.batch.accumulation_steps));
+    log_->say(
+        LogLevel::warning,
+        fmt::format("saved after {} of {} micro-batches of a step: their gradients are not part of "
+                    "a checkpoint, so a resumed run repeats the step from its beginning",
+                    within, options.batch.accumulation_steps));
   }
   state.progress = {{"micro_steps", progress.micro_steps - within},
                     {"steps", progress.steps},
@@ -215,11 +217,11 @@ void EngineState::check_tags(const std::string& tag) {
   if (options.checkpoint.tag_validation == checkpoint::TagValidation::ignore) return;
   if (same_on_all(*group_, device(), tag)) return;
   const ErrorInfo info{
-      .what = fmt::format("the ranks save under different tags; this one: {}", tag),
+      .what = fmt::format("the ranks save under different tags; the tag of this rank is {}", tag),
       .where = "checkpoint.tag_validation",
       .fix = "give every rank the same tag"};
   if (options.checkpoint.tag_validation == checkpoint::TagValidation::fail) throw ConfigError(info);
-  log_->say(LogLevel::warning, info.what + "; rank 0's is taken");
+  log_->say(LogLevel::warning, info.what + "; the tag of rank 0 is used");
 }
 
 // The synchronous way: begin, write, commit, each agreed by all ranks.
@@ -257,7 +259,7 @@ std::unique_ptr<checkpoint::SaveTurn> EngineState::take_turn(const std::filesyst
     folder_lock_ = std::make_unique<checkpoint::FolderLock>(folder);
     if (folder_lock_->shared()) {
       log_->say(LogLevel::warning,
-                fmt::format("another engine of this process saves into {} too", folder.string()));
+                fmt::format("another engine of this process also saves into {}", folder.string()));
     }
   }
   folder_lock_->own();

@@ -24,21 +24,20 @@ void check_param(const std::string& name, const at::Tensor& param) {
       param.layout() == at::kStrided) {
     return;
   }
-  throw ConfigError(
-      {.what = fmt::format("a parameter of type {} on {}", c10::toString(param.scalar_type()),
-                           param.device().str()),
-       .where = name,
-       .fix = "fp32, fp16 and bf16 parameters on a CPU or a CUDA device are trained: convert "
-              "the model with model->to(...), or make the tensor a buffer"});
+  throw ConfigError({.what = fmt::format("a parameter has type {} on {}",
+                                         c10::toString(param.scalar_type()), param.device().str()),
+                     .where = name,
+                     .fix = "parameters must be fp32, fp16 or bf16, on a CPU or a CUDA device: "
+                            "convert the model with model->to(...), or make the tensor a buffer"});
 }
 
 void check_same_device(const shard::ModelView& view, std::size_t index) {
   const c10::Device here = view.params[index].device();
   if (here == view.home() || view.is_loose(index)) return;
-  throw ConfigError({.what = fmt::format("a parameter on {}, but the engine is on {}", here.str(),
-                                         view.home().str()),
+  throw ConfigError({.what = fmt::format("a parameter is on {}, but the engine is on {}",
+                                         here.str(), view.home().str()),
                      .where = view.names[index],
-                     .fix = "move the whole model to one device before the engine takes it"});
+                     .fix = "move the whole model to one device before you make the engine"});
 }
 
 // From a disk, state passes through host memory in pieces, each seen once.
@@ -46,11 +45,11 @@ void check_streams(const Options& options, bool has_optimizer_factory) {
   const bool lamb = options.optimizer.has_value() && options.optimizer->kind == optim::Kind::lamb;
   if (!lamb && !has_optimizer_factory) return;
   throw ConfigError(
-      {.what = lamb ? "lamb needs norms of whole tensors, which a state on nvme passes by in pieces"
-                    : "an optimizer that is not ours cannot keep its state on nvme",
+      {.what = lamb ? "lamb needs norms of whole tensors, but state on nvme is read in pieces"
+                    : "only Capstan's own optimizers can keep their state on nvme",
        .where = "zero_optimization.offload_optimizer.device",
-       .fix = "use \"cpu\" there, or an optimizer of ours that works element by element: AdamW, "
-              "Adam, Lion, Adagrad, SGD"});
+       .fix = "use \"cpu\" there, or one of Capstan's element-wise optimizers: AdamW, Adam, Lion, "
+              "Adagrad, SGD"});
 }
 
 // GEMM kernels are chosen by the alignment of their operands: the same at every stage.
@@ -126,15 +125,15 @@ void check(const Options& options, bool has_optimizer_factory) {
   if (has_optimizer_factory && options.precision.optimizer_state != DType::fp32 &&
       options.precision.optimizer_state != options.precision.master) {
     problems.emplace_back(
-        "an optimizer that is not ours keeps its states in the master's dtype: optimizer_state "
-        "(capstan.optimizer_state_dtype) cannot change that");
+        "an optimizer that is not Capstan's own keeps its states in the dtype of the master "
+        "weights; optimizer_state (capstan.optimizer_state_dtype) cannot change that");
   }
   if (options.optimizer.has_value()) optim::check(*options.optimizer);
   precision::check(options.precision);
   if (problems.empty()) return;
   throw ConfigError({.what = fmt::format("{}", fmt::join(problems, "; ")),
                      .where = "engine::Options",
-                     .fix = "correct these options; docs/config.md tells what each does"});
+                     .fix = "correct these options; docs/config.md says what each does"});
 }
 
 Averaging averaging(const comm::Options& options, int ranks) {
@@ -248,11 +247,10 @@ void check_host_memory(const shard::Plan& plan, const shard::Settings& settings,
   const double share = settings.host.optimizer_share * static_cast<double>(room.available_bytes) /
                        static_cast<double>(need);
   throw ConfigError(
-      {.what =
-           fmt::format("{} of this machine need {} of host memory ({} each: {}), {} are "
-                       "available",
-                       counted(room.ranks, "rank"), format_bytes(need), format_bytes(each.total()),
-                       store::to_text(each), format_bytes(room.available_bytes)),
+      {.what = fmt::format(
+           "{} on this machine need {} of host memory ({} each: {}), but only {} are available",
+           counted(room.ranks, "rank"), format_bytes(need), format_bytes(each.total()),
+           store::to_text(each), format_bytes(room.available_bytes)),
        .where = "zero_optimization.offload_optimizer, offload_param",
        .fix = fmt::format("use more ranks on more machines, offload less (\"ratio\": {:.2f} "
                           "would fit), or free host memory",

@@ -85,9 +85,10 @@ Element element_of(at::ScalarType type) {
   for (const auto& [element, scalar] : kTypes) {
     if (scalar == type) return element;
   }
-  throw ConfigError({.what = fmt::format("a tensor of type {}", c10::toString(type)),
-                     .where = "checkpoint",
-                     .fix = "convert it to a type that safetensors files have, such as float32"});
+  throw ConfigError(
+      {.what = fmt::format("a tensor of type {} cannot be saved", c10::toString(type)),
+       .where = "checkpoint",
+       .fix = "convert it to a type that safetensors files have, such as float32"});
 }
 
 at::ScalarType scalar_type_of(Element element) {
@@ -208,7 +209,7 @@ void read_elems(checkpoint::Reader& reader, const checkpoint::IndexTensor& tenso
   if (range.size() == 0) return;
   const at::ScalarType type = scalar_type_of(tensor.spec.element);
   if (at::isFloatingType(type) != held.values.is_floating_point()) {
-    throw ConfigError({.what = fmt::format("'{}' holds {}, which is no number of its kind",
+    throw ConfigError({.what = fmt::format("'{}' has dtype {}, which does not fit the model",
                                            tensor.spec.name, name(tensor.spec.element)),
                        .where = reader.folder().string(),
                        .fix = "load a checkpoint of this model; this one was changed by hand"});

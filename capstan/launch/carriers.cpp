@@ -111,14 +111,13 @@ Process srun_process(const Options& options, const Machine& machine, const Pool&
   for (const Host& host : pool) {
     names.push_back(host.name);
     if (host.slots.size() != pool.front().slots.size()) {
-      throw ConfigError({.what = fmt::format("srun starts equally many ranks on every host; {} has "
-                                             "{}, {} has {}",
-                                             pool.front().name, pool.front().slots.size(),
-                                             host.name, host.slots.size()),
-                         .where = options.include.empty() && options.exclude.empty()
-                                      ? "SLURM_TASKS_PER_NODE"
-                                      : "--include/--exclude",
-                         .fix = "choose whole hosts, or -n for a number per host"});
+      throw ConfigError(
+          {.what = fmt::format(
+               "srun starts the same number of ranks on every host, but {} has {} and {} has {}",
+               pool.front().name, pool.front().slots.size(), host.name, host.slots.size()),
+           .where = options.include.empty() && options.exclude.empty() ? "SLURM_TASKS_PER_NODE"
+                                                                       : "--include/--exclude",
+           .fix = "choose whole hosts, or give a number per host with -n"});
     }
   }
   Process process;

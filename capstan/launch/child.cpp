@@ -27,7 +27,7 @@ struct Pipe {
       {.what = fmt::format("cannot start {}: {}: {}", process.name, step, std::strerror(error)),
        .where = process.argv.front(),
        .fix = too_many ? "raise the limits of open files and processes (ulimit -n, ulimit -u)"
-                       : "check that the program is there and may be executed"});
+                       : "check that the program exists and is executable"});
 }
 
 Pipe make_pipe(const Process& process) {

@@ -23,7 +23,7 @@ int parse_core(std::string_view digits, std::string_view list) {
   int value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc{} || end != digits.data() + digits.size() || value < 0) {
-    fail_core_list(list, fmt::format("\"{}\" is no core", digits));
+    fail_core_list(list, fmt::format("\"{}\" is not a core", digits));
   }
   return value;
 }
@@ -40,9 +40,11 @@ std::vector<Core> pick_cores(const std::vector<Core>& cores, std::string_view li
     const int first = parse_core(range.substr(0, dash), list);
     const int last =
         dash == std::string_view::npos ? first : parse_core(range.substr(dash + 1), list);
-    if (first < next || last < first) fail_core_list(list, fmt::format("\"{}\" goes back", range));
+    if (first < next || last < first)
+      fail_core_list(list, fmt::format("\"{}\" is not in ascending order", range));
     if (last >= static_cast<int>(cores.size())) {
-      fail_core_list(list, fmt::format("core {} of {}", last, counted(std::ssize(cores), "core")));
+      fail_core_list(list, fmt::format("core {} does not exist: there are {}", last,
+                                       counted(std::ssize(cores), "core")));
     }
     for (int core = first; core <= last; ++core) {
       picked.push_back(cores[static_cast<std::size_t>(core)]);
@@ -60,7 +62,7 @@ void bind_to_cores(std::vector<Process>& processes, const Share& share,
         {.what = fmt::format("{} ranks cannot have a core each: the machine has {}",
                              share.local_world_size, counted(std::ssize(cores), "core")),
          .where = "--bind_cores_to_rank",
-         .fix = "start fewer ranks, or leave the flag out"});
+         .fix = "start fewer ranks, or remove the flag"});
   }
   for (std::size_t i = 0; i < processes.size(); ++i) {
     Process& process = processes[i];

@@ -12,14 +12,14 @@ std::vector<Core> machine_cores() {
   if (hwloc_topology_init(&raw) != 0) {
     throw IoError({.what = "hwloc cannot describe this machine",
                    .where = "--bind_cores_to_rank",
-                   .fix = "leave the flag out"});
+                   .fix = "remove the flag"});
   }
   const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> topology(
       raw, &hwloc_topology_destroy);
   if (hwloc_topology_load(raw) != 0) {
     throw IoError({.what = "hwloc cannot read this machine's topology",
                    .where = "--bind_cores_to_rank",
-                   .fix = "leave the flag out"});
+                   .fix = "remove the flag"});
   }
   std::vector<Core> cores;
   // What this process may use: less than the machine under taskset, SLURM or a container.

@@ -20,9 +20,9 @@ std::string signal_name(int number) {
 std::string usual_cause(int number) {
   switch (number) {
     case SIGSEGV:
-      return ": it used memory that is not its own";
+      return ": it accessed memory that it does not own";
     case SIGABRT:
-      return ": it gave up by itself (a failed check or an uncaught exception; see above)";
+      return ": it aborted itself (a failed check or an uncaught exception; see above)";
     case SIGBUS:
       return ": often a full /dev/shm or a truncated mapped file; see df -h /dev/shm";
     case SIGILL:
@@ -41,9 +41,9 @@ std::string memory_sentence(const Ending& ending) {
                         ending.memory_limit_name)
           : std::string();
   return fmt::format(
-      "was killed for host memory: peak RSS {}{}. Shrink what lives on the host: fewer ranks per "
-      "host (-n), optimizer state or parameters offloaded to NVMe instead of the CPU, fewer data "
-      "loader workers; or raise the limit",
+      "was killed for host memory: peak RSS {}{}. Use less host memory: fewer ranks per host (-n), "
+      "optimizer state or parameters offloaded to NVMe instead of the CPU, or fewer data loader "
+      "workers; or raise the limit",
       format_bytes(ending.peak_rss_bytes), limit);
 }
 

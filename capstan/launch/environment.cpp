@@ -83,7 +83,7 @@ Environment parse_env_file(std::string_view text, const std::string& file) {
     env[std::string(name)] = std::string(without_quotes(trim(line.substr(equals + 1))));
   }
   if (!problems.empty()) {
-    throw ConfigError({.what = "cannot use the file of variables:" + problems,
+    throw ConfigError({.what = "cannot use the environment file:" + problems,
                        .where = file,
                        .fix = "write one NAME=VALUE per line"});
   }

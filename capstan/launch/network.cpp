@@ -25,7 +25,7 @@ namespace {
   throw IoError({.what = port == 0 ? fmt::format("no free port: {}", std::strerror(error))
                                    : fmt::format("port {}: {}", port, std::strerror(error)),
                  .where = "--master_port",
-                 .fix = "leave --master_port out and a free one is chosen"});
+                 .fix = "remove --master_port, and a free port is chosen"});
 }
 
 Fd bind_socket(int port, bool this_machine_only) {
@@ -133,7 +133,8 @@ Fd connect_to(const std::string& link) {
   }
   throw CommError({.what = "no answer from the launcher",
                    .where = "CAPSTAN_LINK=" + link,
-                   .fix = "let this host reach the launcher's host over TCP (firewall, routes)"});
+                   .fix = "make sure that this host can reach the launcher's host over TCP (check "
+                          "the firewall and the routes)"});
 }
 
 }  // namespace capstan::launch

@@ -41,19 +41,20 @@ void check_options(const Options& options) {
     fail("both --include and --exclude are given", "--include/--exclude", "use one of the two");
   }
   if (filtered && (options.ranks_per_host >= 0 || options.host_count >= 0)) {
-    fail("a filter and a number are given together", "--include/--exclude with -n or --num_nodes",
-         "the filter alone says how many ranks there are");
+    fail("a filter and a number of ranks or hosts are given together",
+         "--include/--exclude with -n or --num_nodes",
+         "remove the number: the filter already says how many ranks there are");
   }
   if (options.ranks_per_host == 0 || options.ranks_per_host < -1) {
-    fail(fmt::format("{} ranks are asked for", options.ranks_per_host), "-n/--num_gpus",
+    fail(fmt::format("{} ranks were requested", options.ranks_per_host), "-n/--num_gpus",
          "start at least one");
   }
   if (options.ranks_per_host > kMostRanksPerHost) {
-    fail(fmt::format("{} ranks are asked for on one host", options.ranks_per_host), "-n/--num_gpus",
-         fmt::format("start at most {}", kMostRanksPerHost));
+    fail(fmt::format("{} ranks were requested on one host", options.ranks_per_host),
+         "-n/--num_gpus", fmt::format("start at most {}", kMostRanksPerHost));
   }
   if (options.host_count == 0 || options.host_count < -1) {
-    fail(fmt::format("{} hosts are asked for", options.host_count), "--num_nodes",
+    fail(fmt::format("{} hosts were requested", options.host_count), "--num_nodes",
          "use at least one");
   }
   if (options.master_port < 0 || options.master_port > 65535) {
@@ -65,8 +66,8 @@ void check_options(const Options& options) {
          "use 1 to 65535, or leave it out for ssh's own");
   }
   if (options.node_rank < -1) {
-    fail(fmt::format("the host's number is {}", options.node_rank), "--node_rank",
-         "count the hosts from 0");
+    fail(fmt::format("the node rank is {}", options.node_rank), "--node_rank",
+         "number the hosts from 0");
   }
   if (!options.core_list.empty() && !options.bind_cores) {
     fail("a list of cores is given, but ranks are not bound to cores", "--bind_core_list",
@@ -98,7 +99,7 @@ bool talks_mpi(const Options& options, const Machine& machine, int world_size) {
 Place slurm_place(const Options& options, const Machine& machine) {
   const std::string hosts = variable(machine, "SLURM_JOB_NODELIST").value_or("");
   if (hosts.empty()) {
-    throw ConfigError({.what = "this is no SLURM job",
+    throw ConfigError({.what = "this is not a SLURM job",
                        .where = "--launcher slurm",
                        .fix =
                            "run inside sbatch or salloc, or submit: sbatch --wrap 'capstan launch "
@@ -131,7 +132,7 @@ Place local_place(const Options& options, const Machine& machine) {
   const bool filtered = !options.include.empty() || !options.exclude.empty();
   if (devices == 0) {
     if (filtered) {
-      throw ConfigError({.what = "this machine shows no GPU to choose from",
+      throw ConfigError({.what = "this machine has no visible GPU to choose from",
                          .where = "--include/--exclude",
                          .fix = "-n N starts N ranks on the CPU; a --hostfile names other hosts"});
     }
@@ -142,7 +143,7 @@ Place local_place(const Options& options, const Machine& machine) {
   }
   if (asked > devices) {
     throw ConfigError(
-        {.what = fmt::format("{} ranks are asked for, but this machine shows {}", asked,
+        {.what = fmt::format("{} ranks were requested, but this machine has {}", asked,
                              counted(devices, "GPU")),
          .where = "-n/--num_gpus",
          .fix =
@@ -288,7 +289,8 @@ Plan make_plan(const Options& options, const Machine& machine) {
       const int node_rank = std::max(0, options.node_rank);
       if (options.node_rank < 0 && !here_only) {
         throw ConfigError(
-            {.what = fmt::format("of {} to be used the first is \"{}\"",
+            {.what = fmt::format("the local launcher cannot start ranks on other hosts: {} are to "
+                                 "be used, the first is \"{}\"",
                                  counted(std::ssize(plan.hosts), "host"), plan.hosts[0].name),
              .where = "--launcher local",
              .fix = "use --launcher ssh, or --no_ssh with --node_rank on every host"});

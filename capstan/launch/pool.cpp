@@ -134,7 +134,8 @@ Pool parse_hostfile(std::string_view text, const std::string& file) {
       problems +=
           fmt::format("\n    line {}: \"{}\" is no name of a host", line_number, host->name);
     } else if (find_host(pool, host->name) != nullptr) {
-      problems += fmt::format("\n    line {}: host \"{}\" is there twice", line_number, host->name);
+      problems +=
+          fmt::format("\n    line {}: host \"{}\" is listed twice", line_number, host->name);
     } else {
       pool.push_back(*std::move(host));
     }
@@ -161,9 +162,10 @@ Pool exclude_hosts(const Pool& pool, std::string_view filter) {
 Pool first_hosts(const Pool& pool, int hosts) {
   if (hosts < 0) return pool;
   if (hosts == 0 || hosts > static_cast<int>(pool.size())) {
-    throw ConfigError({.what = fmt::format("{} hosts are asked for, {} known", hosts, pool.size()),
-                       .where = "--num_nodes",
-                       .fix = "name more hosts in the --hostfile, or ask for fewer"});
+    throw ConfigError(
+        {.what = fmt::format("{} hosts were requested, but only {} are known", hosts, pool.size()),
+         .where = "--num_nodes",
+         .fix = "name more hosts in the --hostfile, or ask for fewer"});
   }
   return {pool.begin(), pool.begin() + hosts};
 }
@@ -174,7 +176,7 @@ Pool first_slots(const Pool& pool, int slots) {
   for (Host& host : cut) {
     if (slots == 0 || slots > static_cast<int>(host.slots.size())) {
       throw ConfigError(
-          {.what = fmt::format("{} ranks are asked for on host \"{}\", which has {}", slots,
+          {.what = fmt::format("{} ranks were requested on host \"{}\", which has {}", slots,
                                host.name, counted(std::ssize(host.slots), "slot")),
            .where = "-n/--num_gpus",
            .fix = "ask for fewer, or raise slots= in the hostfile"});

@@ -77,10 +77,10 @@ Environment rank_environment(const Share& share, int local_rank, const Environme
 
 Share share_of_node(const Pool& pool, int node_rank, bool slots_are_devices) {
   if (node_rank < 0 || node_rank >= static_cast<int>(pool.size())) {
-    throw ConfigError(
-        {.what = fmt::format("node rank {} of {}", node_rank, counted(std::ssize(pool), "host")),
-         .where = "--node_rank",
-         .fix = "count hosts from 0, in the order of the hostfile"});
+    throw ConfigError({.what = fmt::format("there is no node rank {}: the job has {}", node_rank,
+                                           counted(std::ssize(pool), "host")),
+                       .where = "--node_rank",
+                       .fix = "number the hosts from 0, in the order of the hostfile"});
   }
   Share share;
   share.node_rank = node_rank;
@@ -140,9 +140,10 @@ std::vector<std::string> resolve_program(const Program& program, const Machine& 
                        .fix = "name a script after the flags: capstan launch -n 2 train.py"});
   }
   if (!program.python && program.module) {
-    throw ConfigError({.what = "--module runs a Python module, --no_python runs no Python",
-                       .where = "capstan launch",
-                       .fix = "leave one of the two flags out"});
+    throw ConfigError(
+        {.what = "--module runs a Python module, but --no_python runs a program that is not Python",
+         .where = "capstan launch",
+         .fix = "remove one of the two flags"});
   }
   std::vector<std::string> command;
   if (program.python) {

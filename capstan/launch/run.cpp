@@ -200,7 +200,7 @@ void Job::on_rank_end(int rank, const Ending& ending) {
 void Job::on_agent_lost(int rank) {
   if (rank < 0 || endings_[static_cast<std::size_t>(rank)]) return;
   fail(rank, 1,
-       fmt::format("rank {} was lost: its agent broke the connection (was its host or its "
+       fmt::format("rank {} was lost: its agent closed the connection (was its host or its "
                    "capstan process killed?)",
                    rank));
 }

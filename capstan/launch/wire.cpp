@@ -13,11 +13,11 @@ namespace {
 
 [[noreturn]] void fail_message(std::string_view line) {
   constexpr std::size_t kShown = 120;
-  throw CommError({.what = fmt::format("\"{}\" is no message of an agent", line.substr(0, kShown)),
-                   .where = "connection between launcher and agent",
-                   .fix =
-                       "keep shell start-up files silent for non-interactive logins, and use one "
-                       "version of capstan on all hosts"});
+  throw CommError(
+      {.what = fmt::format("\"{}\" is not a message of an agent", line.substr(0, kShown)),
+       .where = "connection between launcher and agent",
+       .fix = "keep shell start-up files silent for non-interactive logins, and use one "
+              "version of capstan on all hosts"});
 }
 
 }  // namespace

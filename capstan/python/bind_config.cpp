@@ -157,9 +157,10 @@ void bind_config(py::module_& module) {
       .def_readonly("world_size", &config::Resolved::world_size);
   module.def("read_config", &read_config, py::arg("given"),
              "A dict, a file's name, JSON text, or that text in base64, as a ConfigDocument.");
-  module.def("resolve_config", &resolve, py::arg("document"),
-             "Checks a configuration against what the caller knows: world_size, hidden_size, door, "
-             "trains, reads_only, lenient, overrides, other_types. Raises ConfigError with all problems.");
+  module.def(
+      "resolve_config", &resolve, py::arg("document"),
+      "Checks a configuration against what the caller knows: world_size, hidden_size, door, "
+      "trains, reads_only, lenient, overrides, other_types. Raises ConfigError with all problems.");
   module.def("complete_batch", &complete_batch, py::arg("train"), py::arg("micro"),
              py::arg("accumulation"), py::arg("ranks"),
              "The three batch sizes from those that are not None. Raises ConfigError.");

@@ -100,7 +100,7 @@ void offload_states(PyEngine& self, const std::optional<std::vector<std::string>
     known.emplace_back(name);
   }
   if (!unknown.empty()) {
-    throw ConfigError({.what = fmt::format("unknown kinds of state: {}", fmt::join(unknown, ", ")),
+    throw ConfigError({.what = fmt::format("unknown kind of state: {}", fmt::join(unknown, ", ")),
                        .where = "offload_states()",
                        .fix = fmt::format("choose from {}", fmt::join(known, ", "))});
   }

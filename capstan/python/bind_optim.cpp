@@ -34,7 +34,7 @@ optim::Span span_of(const TensorUpdate& tensors) {
 
 void check_tensor(const at::Tensor& tensor) {
   if (tensor.is_cpu() && tensor.is_contiguous() && tensor.is_floating_point()) return;
-  throw ConfigError({.what = "a tensor that is not contiguous floating-point data in CPU memory",
+  throw ConfigError({.what = "the tensor is not contiguous floating-point data in CPU memory",
                      .where = "optimizer step",
                      .fix = "train through an engine, or use torch.optim for such parameters"});
 }

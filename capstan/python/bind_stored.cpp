@@ -44,7 +44,7 @@ std::unique_ptr<Stored> open_stored(const std::filesystem::path& folder, const s
   }
   throw ConfigError({.what = "there is no checkpoint here",
                      .where = folder.string(),
-                     .fix = "give the folder that save_checkpoint() was given"});
+                     .fix = "give the folder that you passed to save_checkpoint()"});
 }
 
 std::vector<std::string> names_of(const Reader& reader, const std::string& column) {

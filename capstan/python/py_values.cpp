@@ -48,7 +48,7 @@ json::Value to_json(const py::handle& object, const std::string& where, int dept
   if (depth > json::kMaxDepth) {
     throw ConfigError({.what = fmt::format("nested deeper than {} levels", json::kMaxDepth),
                        .where = where,
-                       .fix = "flatten it; does it hold itself?"});
+                       .fix = "flatten it, and check whether it contains itself"});
   }
   if (object.is_none()) return {};
   if (py::isinstance<py::bool_>(object)) return json::Value(object.cast<bool>());

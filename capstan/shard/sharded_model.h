@@ -145,7 +145,7 @@ class ShardedModel {
   std::unique_ptr<store::SwapFiles> param_files_;  // likewise for shards, like the next two
   std::unique_ptr<store::Pool> param_pool_;
   std::unique_ptr<store::SwapReader> reader_;
-  std::unique_ptr<store::Pool> host_pool_;  // null where nothing lives on the host, like the next
+  std::unique_ptr<store::Pool> host_pool_;   // null where nothing lives on the host, like the next
   std::unique_ptr<store::Pool> shard_pool_;  // of shards there, where it is another one
   std::unique_ptr<HostTraffic> traffic_;
   std::vector<bool> on_host_;         // by unit: its optimizer state

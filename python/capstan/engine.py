@@ -78,11 +78,11 @@ class Engine(torch.nn.Module):
         if optimizer is None:
             return
         if self.core_config.given("scheduler.type"):
-            raise ConfigError("the configuration's schedule cannot move the rates of an optimizer object", "scheduler",
-                              "use a schedule of torch.optim.lr_scheduler, or name the optimizer in the configuration "
-                              "as well and give no object")
+            raise ConfigError("the configuration's schedule cannot change the learning rates of an optimizer object", "scheduler",
+                              "use a schedule of torch.optim.lr_scheduler, or name the optimizer in the configuration too "
+                              "instead of passing an object")
         if self.core_config.given("optimizer.type"):
-            logger.warning("the optimizer that was given is used, not the configuration's section optimizer")
+            logger.warning("the optimizer passed to initialize() is used; the section optimizer of the configuration is not")
 
     @staticmethod
     def _device_of(model):
@@ -223,7 +223,7 @@ class Engine(torch.nn.Module):
         try:
             return self.core.leave_shards()
         except Exception as error:  # what is sharded has no values then
-            logger.warning("an engine that is closed could not end its last update: %s", error)
+            logger.warning("a closed engine could not finish its last update: %s", error)
             return []
 
     def _close(self, shards=()):

@@ -42,7 +42,7 @@ class NotAvailable(Error, NotImplementedError):
     """A feature that this version knows by name only."""
 
     def __init__(self, name):
-        super().__init__(f"{name} is not available yet", name, "leave it out, or use an older path without it")
+        super().__init__(f"{name} is not available yet", name, "remove it, or do without it for now")
 
     def __reduce__(self):
         return type(self), (self.where,)

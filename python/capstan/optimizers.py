@@ -132,10 +132,10 @@ def check_belongs(optimizer, view):
                  for g, group in enumerate(optimizer.param_groups)
                  for i, p in enumerate(group["params"]) if id(p) not in view.index]
     if strangers:
-        raise ConfigError(f"the optimizer holds {len(strangers)} parameters that are not the model's: "
+        raise ConfigError(f"the optimizer holds {len(strangers)} parameters that do not belong to the model: "
                           + "; ".join(strangers[:10]), "optimizer",
-                          "build the optimizer from model.parameters() of this very model, after the last change of "
-                          "its modules (a copy, a second model or a resized layer has other parameters)")
+                          "build the optimizer from model.parameters() of this model, after the last change to its modules (a "
+                          "copy, a second model or a resized layer has other parameters)")
 
 
 def core_optimizer(optimizer, view):
@@ -163,8 +163,8 @@ def _cut(state, numel, piece, begin):
             cut[name] = value
         else:
             raise ConfigError(f"the optimizer has a state '{name}' of {value.numel()} elements for a parameter of {numel}: it "
-                              "cannot be cut over the ranks", "optimizer",
-                              "give a new optimizer, or one that keeps one value for each element")
+                              "cannot be sharded over the ranks", "optimizer",
+                              "pass a new optimizer, or one that keeps one value per element")
     return cut
 
 

@@ -157,7 +157,7 @@ class ShardedParameter(torch.nn.Parameter):
 
     def __reduce_ex__(self, protocol):
         if not handle_of(self).whole:
-            raise RuntimeError("a sharded parameter cannot be pickled: hold it in capstan.gathered() while you do")
+            raise RuntimeError("a sharded parameter cannot be pickled: do it inside capstan.gathered()")
         return torch._utils._rebuild_parameter, (self.data, self.requires_grad, collections.OrderedDict())
 
 
@@ -208,10 +208,10 @@ def check_values(model):
         handle = handle_of(param)
         if isinstance(handle, EngineParam) and not handle.whole:
             raise ConfigError(f"parameter '{name}' is sharded by another engine", "initialize",
-                              "go on with that engine, or give copy.deepcopy(model), which is whole, to a second one")
+                              "keep using that engine, or give copy.deepcopy(model), which is whole, to a second one")
         if handle is None and getattr(param, _GONE, False) and param.numel() == 0:
-            raise ConfigError(f"parameter '{name}' has no values: they went with the engine that was closed",
-                              "initialize", "make the model again, or copy.deepcopy(model) before the engine is closed")
+            raise ConfigError(f"parameter '{name}' has no values: they were freed with the engine that was closed",
+                              "initialize", "build the model again, or use copy.deepcopy(model) before the engine is closed")
 
 
 def flat_list(params):

@@ -79,6 +79,6 @@ def core_group(process_group=None, device="cpu", config=None):
 
 def _check_backend(wanted, used):
     if wanted is not None and wanted != used:
-        raise ConfigError(f"the ranks talk over {used}, not over {wanted}", "capstan.backend",
-                          "in Python the group of ranks is torch.distributed's: name the backend in "
-                          "init_process_group(), and leave this key out")
+        raise ConfigError(f"the ranks communicate over {used}, not {wanted}", "capstan.backend",
+                          "in Python the group of ranks belongs to torch.distributed: name the backend in init_process_group(), "
+                          "and remove this key")

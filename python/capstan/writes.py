@@ -57,10 +57,10 @@ class Writes:
         for engine in engines:
             engine.core.give_back()
         error = WrittenInPlace(
-            "in-place modification of a sharded parameter that was gathered without a modifier rank: the ranks would have "
-            "different values, or lose the new ones", "gathered()",
-            "give modifier_rank=RANK, whose values then become everybody's, or write to a copy; code that writes for a moment "
-            "only, such as the merging of adapters, needs \"enable_sanity_checks\": false in zero_optimization")
+            "in-place modification of a sharded parameter that was gathered without a modifier rank: the ranks would end up "
+            "with different values, or lose the new ones", "gathered()",
+            "pass modifier_rank=RANK, whose values are then sent to all ranks, or write to a copy; code that writes only temporarily, "
+            "such as merging adapters, needs \"enable_sanity_checks\": false in zero_optimization")
         if not engines or any(not _was_told_not_to_check(engine) for engine in engines):
             raise error
         warnings.warn(f"{error.what}; enable_sanity_checks is false", stacklevel=4)

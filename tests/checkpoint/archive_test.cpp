@@ -58,7 +58,7 @@ TEST(Archive, MembersThatNoFileHoldsAreRefused) {
        {std::uint64_t{1'000}, std::uint64_t{1} << 40U, std::uint64_t{1} << 63U,
         ~std::uint64_t{0} - 30, ~std::uint64_t{0}}) {
     EXPECT_THAT(archive_refusal(zip_of("x/data.pkl", pickle, {.bytes = bytes})),
-                HasSubstr("cut off"));
+                HasSubstr("truncated"));
   }
   for (const std::uint64_t offset : {std::uint64_t{1'000}, std::uint64_t{1} << 63U}) {
     EXPECT_THAT(archive_refusal(zip_of("x/data.pkl", pickle, {.bytes = 2, .offset = offset})),

@@ -44,7 +44,7 @@ TEST(FolderLock, ASecondJobIsToldWhoSavesHere) {
   const FolderLock mine(folder.path());
   EXPECT_EQ(in_another_process([&] {
               const std::string text = error_text([&] { const FolderLock theirs(folder.path()); });
-              return text.find("another job saves into this folder: process " +
+              return text.find("another job is saving into this folder: process " +
                                std::to_string(::getppid())) != std::string::npos;
             }),
             "exit 0");
@@ -132,7 +132,7 @@ TEST(FolderLock, NothingIsWrittenThroughALinkNorIntoWhatIsNoPlainFile) {
     std::ofstream(folder / "victim") << "precious";
     make(folder / "victim", folder / ".lock");
     EXPECT_THAT(error_text([&] { const FolderLock lock(folder.path()); }),
-                HasSubstr("a link or not a plain file"));
+                HasSubstr("a link or not a regular file"));
     EXPECT_EQ(contents(folder / "victim"), "precious");
   }
   const test::TempFolder folder;

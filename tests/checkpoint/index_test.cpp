@@ -70,7 +70,7 @@ TEST(Index, NumbersThatNoRunHasAreRefusedByTheirKey) {
   EXPECT_THAT(refusal("\"loss_scale\": {}", "\"loss_scale\": {\"steps\": 1e300}"),
               HasSubstr("'loss_scale'"));
   EXPECT_THAT(refusal("\"begin\": ", "\"begin\": -"), HasSubstr("'begin'"));
-  EXPECT_THAT(refusal("\"begin\": ", "\"begin\": 9"), HasSubstr("behind the end of model"));
+  EXPECT_THAT(refusal("\"begin\": ", "\"begin\": 9"), HasSubstr("past the end of model"));
 }
 
 TEST(Index, SizesThatNoDiskHasAreRefused) {

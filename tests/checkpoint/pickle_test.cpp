@@ -35,7 +35,7 @@ TEST(Pickle, PlainDataIsRead) {
 TEST(Pickle, CodeIsRefusedByItsName) {
   EXPECT_THAT(refusal_of("\x80\x02"
                          "cos\nsystem\nX\x04\x00\x00\x00true\x85R."s),
-              HasSubstr("it holds the class os.system, which is not read"));
+              HasSubstr("it contains the class os.system, which is not allowed"));
   EXPECT_THAT(refusal_of("\x80\x04\x8c\x08"
                          "builtins\x8c\x04"
                          "eval\x93."s),
@@ -49,10 +49,10 @@ TEST(Pickle, DamagedOnesAreRefused) {
   EXPECT_THAT(refusal_of(""), HasSubstr("ends too early"));
   EXPECT_THAT(refusal_of("\x80\x02"s), HasSubstr("ends too early"));
   EXPECT_THAT(refusal_of("\x80\x02."s), HasSubstr("stack is empty"));
-  EXPECT_THAT(refusal_of("\x80\x02h\x07."s), HasSubstr("never remembered"));
+  EXPECT_THAT(refusal_of("\x80\x02h\x07."s), HasSubstr("never stored"));
   EXPECT_THAT(refusal_of("\x80\x02K\x01K\x02"
                          "a."s),
-              HasSubstr("no list"));
+              HasSubstr("not a list"));
   EXPECT_THAT(refusal_of("\x80\x02t."s), HasSubstr("mark is missing"));
   EXPECT_THAT(refusal_of("\x80\x02\xff."s), HasSubstr("operation 0xff"));
   EXPECT_THAT(refusal_of("\x80\x02X\xff\xff\xff\xff"s), HasSubstr("ends too early"));
@@ -69,11 +69,12 @@ TEST(Pickle, DeepNestingIsRefusedWhateverItsDepth) {
 }
 
 TEST(Pickle, WhatHoldsItselfIsRefused) {
-  EXPECT_THAT(refusal_of("]q\0h\0a."s), HasSubstr("holds itself"));
-  EXPECT_THAT(refusal_of("}q\0K\1h\0s."s), HasSubstr("holds itself"));
-  EXPECT_THAT(refusal_of("]q\0]q\1h\0ah\0h\1a."s), HasSubstr("holds itself"));  // through another
+  EXPECT_THAT(refusal_of("]q\0h\0a."s), HasSubstr("contains itself"));
+  EXPECT_THAT(refusal_of("}q\0K\1h\0s."s), HasSubstr("contains itself"));
+  EXPECT_THAT(refusal_of("]q\0]q\1h\0ah\0h\1a."s),
+              HasSubstr("contains itself"));  // through another
   // An object whose attributes hold it.
-  EXPECT_THAT(refusal_of("ctorch\ndevice\n)Rq\0}X\1\0\0\0xh\0sb."s), HasSubstr("holds itself"));
+  EXPECT_THAT(refusal_of("ctorch\ndevice\n)Rq\0}X\1\0\0\0xh\0sb."s), HasSubstr("contains itself"));
   // Grown at its innermost after it was counted.
   std::string grown = "]q\0]a";  // a list with a list in it; then always one more inside
   for (int i = 0; i < 300; ++i) grown += "h\0]q\0a0"s;

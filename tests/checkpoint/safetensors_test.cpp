@@ -45,11 +45,12 @@ TEST(Safetensors, DamagedFilesAreRefusedWithTheReason) {
   EXPECT_EQ(refusal(folder, whole), "");
   EXPECT_THAT(refusal(folder, ""), testing::HasSubstr("ends before its header"));
   EXPECT_THAT(refusal(folder, whole.substr(0, 20)), testing::HasSubstr("the header should have"));
-  EXPECT_THAT(refusal(folder, whole + "y"), testing::HasSubstr("speaks of"));
-  EXPECT_THAT(refusal(folder, whole.substr(0, whole.size() - 1)), testing::HasSubstr("speaks of"));
+  EXPECT_THAT(refusal(folder, whole + "y"), testing::HasSubstr("its header says"));
+  EXPECT_THAT(refusal(folder, whole.substr(0, whole.size() - 1)),
+              testing::HasSubstr("its header says"));
   std::string wrong = whole;
   wrong[8] = '[';
-  EXPECT_THAT(refusal(folder, wrong), testing::HasSubstr("no JSON"));
+  EXPECT_THAT(refusal(folder, wrong), testing::HasSubstr("not JSON"));
   wrong = whole;
   wrong.replace(wrong.find("F32"), 3, "F99");
   EXPECT_THAT(refusal(folder, wrong), testing::HasSubstr("unknown type F99"));

@@ -79,7 +79,7 @@ def test_a_resumed_run_adds_to_its_metrics_and_its_curve_and_a_new_one_begins_th
     assert list(of_step) == [1, 2, 3]
     assert f"{of_step[1]:.4f} -&gt; {of_step[3]:.4f}" in (tmp_path / "curve.html").read_text()
     assert "since step 1<" in (tmp_path / "curve.html").read_text()
-    assert "nothing left to do: 3 steps taken before" in run(*words, *again, "--max-steps", 3)
+    assert "nothing left to do: 3 steps were taken already" in run(*words, *again, "--max-steps", 3)
 
 
 def test_a_checkpoint_of_another_model_is_told_in_one_line(text, tmp_path):
@@ -88,7 +88,7 @@ def test_a_checkpoint_of_another_model_is_told_in_one_line(text, tmp_path):
     for more, told in ((["--width", 128, "--layers", 9], "n_embd 64 there, 128 here (--width), n_layer 2 there, 9 here (--layers)"),
                        (["--heads", 1], "n_head 2 there, 1 here (--heads)")):  # whose tensors would fit
         output = run(*words, "--resume", tmp_path, *more, code=2)
-        assert output.count(f"the checkpoint is of another model: {told}\n") == 1, output
+        assert output.count(f"the checkpoint belongs to another model: {told}\n") == 1, output
         assert "ln_1.weight" not in output
 
 
@@ -133,12 +133,12 @@ def test_commands_show_check_and_thin_out(text, tmp_path):
     output = run("checkpoint", "verify", tmp_path, code=1)
     assert output.count(": whole, ") == 2 and "tensor 'transformer.ln_f.bias' is damaged" in output
     output = run("train", "-n", 1, "--config", config(), "--data", text, *TINY, "--max-steps", 3, "--resume", tmp_path)
-    assert "global_step3 is passed over: tensor 'transformer.ln_f.bias' is damaged" in output
+    assert "global_step3 is skipped: tensor 'transformer.ln_f.bias' is damaged" in output
     assert "global_step2, the newest complete checkpoint" in output
     assert "removed 1: global_step1" in run("checkpoint", "prune", tmp_path, "--keep", 2)
     damaged.unlink()
     output = run("train", "-n", 1, "--config", config(), "--data", text, *TINY, "--max-steps", 3, "--resume", tmp_path)
-    assert "is passed over" in output and "global_step2, the newest complete checkpoint" in output
+    assert "is skipped" in output and "global_step2, the newest complete checkpoint" in output
     # A file that is not there is told once, not for each of its tensors.
     assert run("checkpoint", "verify", tmp_path, code=1).count("optimizer.exp_avg.safetensors") == 1
     assert "global_step2 -> " in run("checkpoint", "export", tmp_path, tmp_path / "theirs")
@@ -151,7 +151,7 @@ def test_a_folder_of_damaged_checkpoints_stops_the_run_and_is_left_as_it_is(text
     before = {path.name: path.read_bytes() for path in (tmp_path / "global_step1").iterdir()}
     output = run(*words, "--save", tmp_path, "--resume", tmp_path, code=2)
     assert "no checkpoint in this folder is complete" in output and "global_step1: master.safetensors is missing" in output
-    assert f"capstan generate {tmp_path}/global_step1" in output and "beginning anew" not in output
+    assert f"capstan generate {tmp_path}/global_step1" in output and "starting from the beginning" not in output
     assert output.count("no checkpoint in this folder") == 1  # told once, not by each rank
     assert {path.name: path.read_bytes() for path in (tmp_path / "global_step1").iterdir()} == before
     # What the message promises.
@@ -165,7 +165,7 @@ def test_a_new_run_into_the_folder_of_another_is_refused_unless_asked_for(text, 
     run(*words, "--max-steps", 3)
     for more in ([], ["--resume", tmp_path / "elsewhere"]):
         output = run(*words, "--max-steps", 1, *more, code=2)
-        assert "already holds 1 checkpoint, the newest is global_step3" in output
+        assert "already has 1 checkpoint, the newest is global_step3" in output
         assert f"--resume {tmp_path}/run" in output and "--new-run" in output
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", "global_step3", "latest"]
     run(*words, "--max-steps", 1, "--new-run")
@@ -184,7 +184,7 @@ def test_commands_that_find_nothing_say_so_and_leave_nothing(text, tmp_path):
     assert "there is no checkpoint" in run("checkpoint", "prune", nowhere, "--keep", 1, code=2) and not nowhere.exists()
     assert "removed nothing" in run("checkpoint", "prune", saved, "--keep", 1)
     before = sorted(path.name for path in (saved / "global_step1").iterdir())
-    assert "there is something already" in run("checkpoint", "export", saved, saved, code=2)
+    assert "this folder already exists" in run("checkpoint", "export", saved, saved, code=2)
     assert sorted(path.name for path in (saved / "global_step1").iterdir()) == before
 
 
@@ -214,7 +214,7 @@ def test_a_second_job_is_told_who_saves_here_and_the_first_goes_on(text, tmp_pat
     try:
         next(line for line in first.stdout if line.startswith("saved "))
         second = subprocess.run([CAPSTAN, *words, "--max-steps", "1"], capture_output=True, text=True, timeout=TIMEOUT)
-        assert second.returncode != 0 and "another job saves into this folder" in second.stdout + second.stderr
+        assert second.returncode != 0 and "another job is saving into this folder" in second.stdout + second.stderr
         next(line for line in first.stdout if line.startswith("saved "))
     finally:
         os.killpg(first.pid, signal.SIGKILL)

@@ -144,11 +144,11 @@ def test_the_cache_changes_no_text(checkpoint):
 def test_errors_say_what_where_and_the_fix(checkpoint, tmp_path):
     cases = [([tmp_path, "x"], ["there is no model", str(tmp_path), "capstan train --save"]),
              ([checkpoint, "x", "--tag", "other"], ['no checkpoint "other"', "choose one of: global_step30"]),
-             ([checkpoint, "x", "--sample", "--num-beams", 2], ["--num-beams 2 --sample", "leave one"]),
+             ([checkpoint, "x", "--sample", "--num-beams", 2], ["--num-beams 2 --sample", "remove one"]),
              ([checkpoint, "x", "--temperature", 0.5], ["--temperature requires --sample", "--help"]),
              ([checkpoint, "x", "--length-penalty", 2], ["--length-penalty requires --num-beams", "--help"]),
              ([checkpoint, "x", "--prompts", "lines.txt"], ["prompt excludes --prompts", "--help"]),
-             ([next(checkpoint.glob("*/index.json")).parent, "x", "--tag", "one"], ["--tag one", "leave --tag out"]),
+             ([next(checkpoint.glob("*/index.json")).parent, "x", "--tag", "one"], ["--tag one", "remove --tag"]),
              ([checkpoint, "--prompts", tmp_path / "none"], ["cannot read the prompts", "one prompt per line"]),
              ([checkpoint], ["there is no prompt", "where: /dev/stdin\n", "one per line on stdin"])]
     for words, parts in cases:
@@ -221,7 +221,7 @@ def test_which_checkpoint_was_taken_is_always_told(checkpoint, tmp_path):
     for words in ([folder], [folder, "--tag", "global_step30"], [folder / "global_step30"]):
         told = generate(*words, "x", "--max-new-tokens", 1).stderr
         assert f"model: {folder}/global_step30\n" in told
-        assert ("newer is passed over: the index is damaged" in told) == (words == [folder])
+        assert ("newer is skipped: the index is damaged" in told) == (words == [folder])
 
 
 def test_the_tokenizer_goes_with_the_checkpoint(tmp_path):

@@ -71,7 +71,7 @@ def test_a_signal_ends_the_run_after_the_current_step_with_a_summary(text, tmp_p
     finally:
         run.kill()
     assert run.returncode == 128 + number, output
-    assert "as asked" in output and "validation loss" in output
+    assert "on request" in output and "validation loss" in output
 
 
 def ranks_of(metrics):

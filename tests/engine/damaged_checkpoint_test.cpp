@@ -108,7 +108,8 @@ TEST(Damaged, TheNewestIsPassedOverAloudAndNeverSavedOver) {
        [](const auto& at) { std::filesystem::remove(at / "master.safetensors"); }},
       {"master.safetensors has 300 bytes instead of",
        [](const auto& at) { std::filesystem::resize_file(at / "master.safetensors", 300); }},
-      {"is damaged: its bytes", [](const auto& at) { flip_last_bit(at / "master.safetensors"); }},
+      {"is damaged: the checksum of its bytes",
+       [](const auto& at) { flip_last_bit(at / "master.safetensors"); }},
       {"the index is damaged", [](const auto& at) { flip_last_bit(at / "index.json"); }},
       {"there is no index.json",
        [](const auto& at) { std::filesystem::remove(at / "index.json"); }}};
@@ -119,8 +120,8 @@ TEST(Damaged, TheNewestIsPassedOverAloudAndNeverSavedOver) {
     const auto before = bytes_of(folder / "global_step2");
     const Outcome outcome = go_on(folder.path());
     EXPECT_EQ(outcome.tag, "global_step1") << told << outcome.error;
-    EXPECT_THAT(outcome.warnings, testing::Contains(AllOf(HasSubstr("global_step2 is passed over"),
-                                                          HasSubstr(told))));
+    EXPECT_THAT(outcome.warnings,
+                testing::Contains(AllOf(HasSubstr("global_step2 is skipped"), HasSubstr(told))));
     EXPECT_EQ(bytes_of(folder / "global_step2.set-aside"), before) << told;
     EXPECT_EQ(checkpoint::choose_newest(folder.path())->taken.tag, "global_step2") << told;
   }
@@ -184,8 +185,9 @@ TEST(AnotherModel, IsToldByTheFirstOfManyTensors) {
     } catch (const ConfigError& refusal) {
       error = refusal.what();
     }
-    EXPECT_THAT(error, testing::ContainsRegex("[0-9]+ have another shape, the first: '.*' has shape "
-                                              ".* in the checkpoint, .* in the model"));
+    EXPECT_THAT(error,
+                testing::ContainsRegex("[0-9]+ have another shape, the first: '.*' has shape "
+                                       ".* in the checkpoint, .* in the model"));
     EXPECT_LT(std::count(error.begin(), error.end(), '\n'), 6) << error;
   });
 }
@@ -210,7 +212,7 @@ TEST(Folder, TwoEnginesOfOneProcessSaveInTurn) {
     EXPECT_NO_THROW(second.save_checkpoint(folder.path()));
   });
   EXPECT_THAT(listener.warnings,
-              testing::ElementsAre(HasSubstr("another engine of this process saves into")));
+              testing::ElementsAre(HasSubstr("another engine of this process also saves into")));
 }
 
 }  // namespace

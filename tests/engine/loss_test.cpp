@@ -75,7 +75,7 @@ TEST(Step, WithoutABackwardIsAnErrorThatChangesNothing) {
         engine.step();
         ADD_FAILURE() << "no error";
       } catch (const ConfigError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("step() without a backward"));
+        EXPECT_THAT(error.what(), HasSubstr("step() was called without a backward"));
       }
       EXPECT_TRUE(all_equal(before, masters(engine)));
       EXPECT_EQ(engine.progress().steps, 1);

@@ -96,7 +96,7 @@ TEST(Plan, ShowsRanksOnlyTheChosenGpus) {
 TEST(Plan, RefusesMoreRanksThanGpusUnlessTheyMayShare) {
   Options options = native();
   options.ranks_per_host = 2;
-  EXPECT_THAT(message_of(options, gpu_machine(1)), HasSubstr("shows 1 GPU"));
+  EXPECT_THAT(message_of(options, gpu_machine(1)), HasSubstr("this machine has 1 GPU"));
   options.launcher = Launcher::mpi;
   const Machine machine = gpu_machine(1);
   if (find_program("mpirun", machine.env).empty()) GTEST_SKIP() << "there is no mpirun here";
@@ -254,7 +254,8 @@ TEST(Plan, StartsOneHostByHand) {
   EXPECT_EQ(plan.master_addr, "a");
   EXPECT_EQ(plan.master_port, 29500);
   options.node_rank = 2;
-  EXPECT_THAT(message_of(options, plain_machine()), HasSubstr("node rank 2 of 2 hosts"));
+  EXPECT_THAT(message_of(options, plain_machine()),
+              HasSubstr("no node rank 2: the job has 2 hosts"));
 }
 
 TEST(Plan, RefusesOptionsThatContradictEachOther) {
@@ -265,12 +266,12 @@ TEST(Plan, RefusesOptionsThatContradictEachOther) {
   };
   EXPECT_THAT(with([](Options& o) { o.include = o.exclude = "a"; }), HasSubstr("both"));
   EXPECT_THAT(with([](Options& o) { o.include = "a", o.ranks_per_host = 1; }), HasSubstr("filter"));
-  EXPECT_THAT(with([](Options& o) { o.include = "localhost:0"; }), HasSubstr("no GPU"));
+  EXPECT_THAT(with([](Options& o) { o.include = "localhost:0"; }), HasSubstr("no visible GPU"));
   EXPECT_THAT(with([](Options& o) { o.ranks_per_host = 0; }), HasSubstr("0 ranks"));
-  EXPECT_THAT(with([](Options& o) { o.host_count = 2; }), HasSubstr("2 hosts are asked for"));
+  EXPECT_THAT(with([](Options& o) { o.host_count = 2; }), HasSubstr("2 hosts were requested"));
   EXPECT_THAT(with([](Options& o) { o.master_port = 70000; }), HasSubstr("70000"));
   EXPECT_THAT(with([](Options& o) { o.core_list = "0"; }), HasSubstr("not bound"));
-  EXPECT_THAT(with([](Options& o) { o.launcher = Launcher::slurm; }), HasSubstr("no SLURM job"));
+  EXPECT_THAT(with([](Options& o) { o.launcher = Launcher::slurm; }), HasSubstr("not a SLURM job"));
   EXPECT_THAT(with([](Options& o) { o.hosts = {{"far", {"0"}}}; }), HasSubstr("--launcher ssh"));
   EXPECT_THAT(with([](Options& o) { o.hosts = {{"-oProxyCommand=x", {"0"}}}; }),
               HasSubstr("no name"));

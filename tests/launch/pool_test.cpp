@@ -31,7 +31,7 @@ TEST(Hostfile, NamesEveryBadLineAtOnce) {
       [] { parse_hostfile("a slots=2\nb\nc slots=x\na slots=1\nd slots=0\n", "hosts"); });
   EXPECT_THAT(text, HasSubstr("line 2: \"b\""));
   EXPECT_THAT(text, HasSubstr("line 3: \"c slots=x\""));
-  EXPECT_THAT(text, HasSubstr("line 4: host \"a\" is there twice"));
+  EXPECT_THAT(text, HasSubstr("line 4: host \"a\" is listed twice"));
   EXPECT_THAT(text, HasSubstr("line 5"));
   EXPECT_THAT(text, HasSubstr("where: hosts"));
 }

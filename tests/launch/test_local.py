@@ -158,7 +158,7 @@ def test_progress_bars_move_on_a_terminal(launcher, stream):
         terminal.read_until((b"[rank 0] 10%\r", 1))
         terminal.press_ctrl_c()
         terminal.close()
-        assert b"is no message" not in terminal.text
+        assert b"is not a message" not in terminal.text
     finally:
         terminal.job.kill_rest()
 

@@ -78,7 +78,7 @@ TEST(Ending, SaysWhatEndedAProcess) {
                                              .memory_limit_name = "the limit of cgroup /job"});
   EXPECT_THAT(memory, HasSubstr("killed for host memory: peak RSS 7 GiB, limit 8 GiB (the limit of "
                                 "cgroup /job)"));
-  EXPECT_THAT(memory, HasSubstr("Shrink"));
+  EXPECT_THAT(memory, HasSubstr("Use less host memory"));
 }
 
 TEST(Ending, HasTheExitCodeThatAShellWouldReport) {

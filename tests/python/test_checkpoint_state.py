@@ -56,7 +56,7 @@ def test_what_cannot_be_stored_is_told_by_its_place():
     loop[1]["a"].append(loop)
     for _ in range(5000):
         deep = [deep]
-    for value, words in ((loop, ["holds itself", "key 'x'", "[1], key 'a'[0]"]), (deep, ["nested deeper than 100 levels", "[0][0]"]),
+    for value, words in ((loop, ["contains itself", "key 'x'", "[1], key 'a'[0]"]), (deep, ["nested deeper than 100 levels", "[0][0]"]),
                          ("\ud800", ["surrogate pair", "key 'x'"])):
         with pytest.raises(capstan.ConfigError) as error:
             state.Packer().text({"x": value}, "client_state")

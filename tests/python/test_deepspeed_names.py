@@ -81,7 +81,7 @@ def test_fp32_weights_come_whole_from_a_sharded_checkpoint(tmp_path, monkeypatch
     assert sorted(reads) == sorted(set(state) - {"head.weight"})  # each once: the files are planned from sizes alone
     files = sorted((tmp_path / "out").glob("pytorch_model-*.bin"))
     told = capsys.readouterr().out
-    assert f"reading {tmp_path}/global_step2: {len(state)} tensors, " in told and "newer is passed over: " in told
+    assert f"reading {tmp_path}/global_step2: {len(state)} tensors, " in told and "newer is skipped: " in told
     assert all(f"wrote {file}: " in told for file in [*files, tmp_path / "out" / "pytorch_model.bin.index.json"])
     assert len(files) > 1 and (tmp_path / "out" / "pytorch_model.bin.index.json").exists()
     parts = [torch.load(file, weights_only=True) for file in files]

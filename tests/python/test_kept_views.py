@@ -167,7 +167,7 @@ def adapters():
     loss = (engine(torch.ones(2, 6)) * 1.0).sum()
     engine.backward(loss)
     engine.step()
-    with pytest.raises(capstan.ConfigError, match="engine already"):
+    with pytest.raises(capstan.ConfigError, match="already has an engine"):
         model.weight.convert_to_zero_parameters([nn.Parameter(torch.ones(2))])
     return list(shape), values
 

@@ -127,4 +127,4 @@ def misused():
 
 
 def test_a_schedule_of_another_optimizer_is_refused_or_said():
-    assert any("made on another optimizer" in line for line in ranks.run(1, misused)[0])
+    assert any("belongs to another optimizer" in line for line in ranks.run(1, misused)[0])

@@ -375,7 +375,7 @@ void export_deepspeed(Reader& reader, const std::filesystem::path& folder,
   const std::filesystem::path target = folder / reader.index().tag;
   std::error_code error;
   if (std::filesystem::exists(target, error)) {
-    throw ConfigError({.what = "there is something already",
+    throw ConfigError({.what = "this folder already exists",
                        .where = target.string(),
                        .fix = "export into another folder, or remove it first"});
   }

@@ -24,7 +24,7 @@ const json::Value* python_state(const json::Value& stored) { return stored.find(
 [[noreturn]] void refuse_mark(const std::string& mark) {
   throw IoError({.what = fmt::format("'{}' does not stand before what it marks", mark),
                  .where = "client_state",
-                 .fix = "the index is damaged or made by hand: export another checkpoint"});
+                 .fix = "the index is damaged or was edited by hand: export another checkpoint"});
 }
 
 // What the Python package writes for values that JSON has no word for.

@@ -29,10 +29,10 @@ std::optional<int> rank_in(std::string_view name, std::string_view kind) {
 }
 
 [[noreturn]] void refuse_deepspeed(const std::filesystem::path& folder, const std::string& what) {
-  throw ConfigError({.what = what,
-                     .where = folder.string(),
-                     .fix = "give the folder of one tag that DeepSpeed wrote, data-parallel, with "
-                            "all of its files"});
+  throw ConfigError(
+      {.what = what,
+       .where = folder.string(),
+       .fix = "give the folder of one tag with all files of a data-parallel DeepSpeed run"});
 }
 
 std::vector<TorchArchive> open_in_order(const std::filesystem::path& folder,
@@ -73,7 +73,8 @@ std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder)
 
 TensorSpec countable(TensorSpec spec) {
   if (is_countable(spec)) return spec;
-  throw IoError({.what = fmt::format("'{}' is {}, which no tensor is", spec.name, to_text(spec)),
+  throw IoError({.what = fmt::format("'{}' is {}, which is not possible for a tensor", spec.name,
+                                     to_text(spec)),
                  .where = "model states",
                  .fix = "give a checkpoint that DeepSpeed wrote"});
 }
@@ -87,7 +88,7 @@ DeepSpeedFiles open_deepspeed(const std::filesystem::path& checkpoint) {
   for (const std::filesystem::path& path : files_in(checkpoint)) {
     const std::string name = path.filename().string();
     if (name.starts_with("layer_")) {
-      refuse_deepspeed(checkpoint, "pipeline and expert layers are not read: " + name);
+      refuse_deepspeed(checkpoint, "pipeline and expert layers cannot be read: " + name);
     }
     if (name.starts_with("mp_rank_") && name.ends_with("_model_states.pt")) {
       ++shared_models;
@@ -99,7 +100,7 @@ DeepSpeedFiles open_deepspeed(const std::filesystem::path& checkpoint) {
       files.bf16 = files.bf16 || name.starts_with("bf16_");
     }
   }
-  if (shared_models > 1) refuse_deepspeed(checkpoint, "tensor-parallel checkpoints are not read");
+  if (shared_models > 1) refuse_deepspeed(checkpoint, "tensor-parallel checkpoints cannot be read");
   if (models.empty()) refuse_deepspeed(checkpoint, "there is no file *_model_states.pt");
   files.models = open_in_order(checkpoint, models, "model");
   files.optims = open_in_order(checkpoint, optims, "optimizer");
@@ -116,10 +117,11 @@ FileSpan part_of(const TorchArchive& archive, const PyTensor& tensor, std::int64
   const std::int64_t size = size_bytes(tensor.element);
   const std::int64_t held = span.bytes / size;
   if (begin < 0 || elems < 0 || elems > held || begin > held - elems) {
-    throw IoError({.what = fmt::format("{} elements from {} on of a tensor that has {}", elems,
-                                       begin, tensor.elems()),
-                   .where = span.file.string(),
-                   .fix = "the file does not fit the others: give all files of one save"});
+    throw IoError(
+        {.what = fmt::format("{} elements starting at {} were requested of a tensor that has {}",
+                             elems, begin, tensor.elems()),
+         .where = span.file.string(),
+         .fix = "the file does not fit the others: give all files of one save"});
   }
   return {span.file, span.offset + begin * size, elems * size};
 }

@@ -183,7 +183,7 @@ constexpr std::int64_t kMostAccumulated = std::int64_t{1} << 20;
 
 std::int64_t checked_count(const char* key, double number, std::int64_t most) {
   if (number >= 0 && number <= static_cast<double>(most)) return static_cast<std::int64_t>(number);
-  throw IoError({.what = fmt::format("'{}' is {}, which no run has", key, number),
+  throw IoError({.what = fmt::format("'{}' is {}, which is not possible for a run", key, number),
                  .where = "model states",
                  .fix = "give a checkpoint that DeepSpeed wrote"});
 }
@@ -218,7 +218,7 @@ void add_loss_scale(TrainingState& state, const DeepSpeedFiles& files) {
     }
   }
   if (is_loss_scale(state.loss_scale)) return;
-  throw IoError({.what = "the state of the loss scale is none that a run has",
+  throw IoError({.what = "the state of the loss scale is not possible for a run",
                  .where = files.folder.string(),
                  .fix = "give a checkpoint that DeepSpeed wrote"});
 }
@@ -330,7 +330,7 @@ Imported read_deepspeed(const std::filesystem::path& checkpoint) {
     std::int64_t bytes = 0;
     for (const FileSpan& span : tensor.spans) bytes += span.bytes;
     if (bytes == tensor.spec.bytes()) continue;
-    throw IoError({.what = fmt::format("'{}' is {} but the files hold {} bytes of it",
+    throw IoError({.what = fmt::format("'{}' is {}, but the files have {} bytes of it",
                                        tensor.spec.name, to_text(tensor.spec), bytes),
                    .where = checkpoint.string(),
                    .fix = "give all files of one save"});

@@ -76,7 +76,7 @@ bool is_known_class(const std::string& name) {
 }
 
 PyRef call(const PyValue& callee, const std::vector<PyRef>& arguments) {
-  if (callee.kind != PyKind::object) fail("it calls what is no class");
+  if (callee.kind != PyKind::object) fail("it calls something that is not a class");
   if (callee.text == kDictClass || callee.text == kDefaultDictClass) return py_dict({});
   if (callee.text == kSizeClass) {
     return py_tuple(arguments.empty() ? std::vector<PyRef>{} : arguments[0]->items);

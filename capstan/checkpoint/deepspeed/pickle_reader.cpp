@@ -169,7 +169,7 @@ class PickleMachine {
   // would be deeper than anybody counted.
   void hold(PyValue& parent, PyValue& child) const {
     child.held = true;
-    if (parent.held) fail("a value holds itself, or changes after it was put elsewhere");
+    if (parent.held) fail("a value contains itself, or changes after it was stored elsewhere");
     parent.depth = std::max(parent.depth, child.depth + 1);
     parent.size += child.size;
     if (parent.depth > kMaxDepth) fail(fmt::format("it is nested deeper than {}", kMaxDepth));
@@ -233,7 +233,7 @@ class PickleMachine {
     }
   }
   void append(std::vector<PyRef> items) {
-    if (top().kind != PyKind::list) fail("something is appended to what is no list");
+    if (top().kind != PyKind::list) fail("something is appended to a value that is not a list");
     for (PyRef& item : items) {
       hold(top(), *item);
       top().items.push_back(std::move(item));
@@ -278,7 +278,7 @@ class PickleMachine {
   }
   void recall(std::uint64_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) fail("it recalls what it never remembered");
+    if (found == memo_.end()) fail("it refers to a value that was never stored");
     push(found->second);
   }
 
@@ -304,7 +304,7 @@ class PickleMachine {
       case 'b': {
         const PyRef state = pop();
         if (state->kind != PyKind::dict || top().kind == PyKind::tensor) {
-          fail("an object's state is no dict");
+          fail("an object's state is not a dict");
         }
         if (top().kind == PyKind::object) {
           for (const auto& [key, value] : state->dict) {
@@ -324,7 +324,7 @@ class PickleMachine {
   }
 
   PyRef class_named(const std::string& name) const {
-    if (!is_known_class(name)) fail("it holds the class " + name + ", which is not read");
+    if (!is_known_class(name)) fail("it contains the class " + name + ", which is not allowed");
     return py_object(name, {});
   }
 

@@ -66,7 +66,7 @@ json::Value to_json(const PyValue& value, const std::string& where) {
     case PyKind::object:
       break;
   }
-  refuse_value(where, "is no JSON value");
+  refuse_value(where, "is not a JSON value");
 }
 
 }  // namespace capstan::checkpoint

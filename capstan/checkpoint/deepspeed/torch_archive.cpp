@@ -58,12 +58,12 @@ TorchArchive::TorchArchive(const std::filesystem::path& path) : path_(path) {
   const io::File file = io::File::open(path, {});
   read_directory(file);
   const auto pickle = records_.find("data.pkl");
-  if (pickle == records_.end()) refuse("it holds no data.pkl");
+  if (pickle == records_.end()) refuse("it has no data.pkl");
   root_ = read_pickle(read_text(file, pickle->second.offset, pickle->second.bytes), path.string());
 }
 
 void TorchArchive::refuse(const std::string& why) const {
-  throw IoError({.what = "this is no file of torch.save: " + why,
+  throw IoError({.what = "this is not a file written by torch.save: " + why,
                  .where = path_.string(),
                  .fix = "give a checkpoint that DeepSpeed wrote (the zip format, which is its "
                         "default)"});
@@ -102,7 +102,7 @@ void TorchArchive::read_directory(const io::File& file) {
     const std::int64_t begin = local + kLocalBytes + zip_number<std::uint16_t>(header, 26) +
                                zip_number<std::uint16_t>(header, 28);
     if (begin > size || where.bytes > static_cast<std::uint64_t>(size - begin)) {
-      refuse("it is cut off");
+      refuse("it is truncated");
     }
     const std::string name = names.substr(0, name_bytes);
     records_[name.substr(name.find('/') + 1)] = {begin, static_cast<std::int64_t>(where.bytes)};

@@ -65,7 +65,7 @@ void each_column(const PyValue& state, Each&& each) {
 const PyValue& group_state(const PyValue& torch_state, std::int64_t group, std::string_view where) {
   const PyValue* const found = required(torch_state, "state", where).find(group);
   if (found != nullptr) return *found;
-  throw IoError({.what = fmt::format("the optimizer has no state of group {}", group),
+  throw IoError({.what = fmt::format("the optimizer has no state for group {}", group),
                  .where = std::string(where),
                  .fix = "give a checkpoint that was saved after the first step, without "
                         "elastic_checkpoint"});
@@ -211,8 +211,7 @@ std::vector<std::vector<std::string>> names_of_groups(
     for (const Shape& shape : its) {
       if (!seen.insert(shape).second) {
         refuse_unnamed(
-            fmt::format("two groups have parameters of shape [{}], and nothing tells "
-                        "which is which",
+            fmt::format("two groups have parameters of shape [{}], and nothing says which is which",
                         fmt::join(shape, ", ")));
       }
     }
@@ -247,7 +246,7 @@ TrainedParams trained_fused(const DeepSpeedFiles& files, const PyValue& optimize
     too_many = too_many || __builtin_add_overflow(elems, count, &elems);
   }
   if (too_many || groups.items.size() != 1 || groups.items.front()->tensor.elems() != elems) {
-    throw IoError({.what = "the flat masters are not those of all parameters in one group",
+    throw IoError({.what = "the flat master weights are not those of all parameters in one group",
                    .where = file_of(files),
                    .fix = "save with zero_optimization.stage 1, whose files name parameters"});
   }
@@ -334,7 +333,7 @@ TrainedParams trained_universal(const DeepSpeedFiles& files) {
   for (const std::vector<TensorSpec>& group : param_shapes(files.model())) {
     for (const TensorSpec& param : group) {
       if (!is_plain_name(param.name)) {
-        throw IoError({.what = fmt::format("'{}' is no parameter's name", param.name),
+        throw IoError({.what = fmt::format("'{}' is not the name of a parameter", param.name),
                        .where = file_of(files),
                        .fix = "give a universal checkpoint that DeepSpeed wrote"});
       }

@@ -47,7 +47,7 @@ class ModelConfig {
     for (const json::Value& each : allowed) {
       if (*value == each) return;
     }
-    refuse(fmt::format("\"{}\" has a value that this GPT-2 does not do", key),
+    refuse(fmt::format("\"{}\" has a value that Capstan's GPT-2 does not support", key),
            "use a GPT-2 with gelu_new, tied weights and an MLP four times as wide");
   }
   [[noreturn]] void refuse(const std::string& what, const std::string& fix) const {
@@ -116,7 +116,7 @@ void check_sizes(const ModelConfig& config, const models::GptOptions& model,
         reader.find(checkpoint::kModelColumn, std::string(kNamePrefix) + tensor);
     if (stored == nullptr) stored = reader.find(checkpoint::kModelColumn, tensor);
     if (stored != nullptr && stored->spec.shape.size() == 2) return stored->spec.shape[dim];
-    config.refuse(fmt::format("the weights have no table \"{}\" as those of a GPT-2 do", tensor),
+    config.refuse(fmt::format("the weights have no tensor \"{}\", as a GPT-2 must", tensor),
                   "name the folder of a GPT-2");
   };
   differs("vocab_size", model.vocab, size("wte.weight", 0));
@@ -132,7 +132,7 @@ Tokens read_ends(const ModelConfig& config, std::int64_t vocab) {
     if (*value.integer() < 0 || *value.integer() >= vocab) {
       config.refuse(fmt::format("\"eos_token_id\" is {}, outside the vocabulary of {}",
                                 *value.integer(), vocab),
-                    "write the number of the token that ends a text, or leave it out");
+                    "write the number of the token that ends a text, or remove the key");
     }
     ends.push_back(static_cast<data::Token>(*value.integer()));
   };
@@ -159,7 +159,7 @@ ConfigError no_such_tag(const fs::path& folder, const std::string& tag) {
   return ConfigError({.what = fmt::format("there is no checkpoint \"{}\"", tag),
                       .where = folder.string(),
                       .fix = tags.empty()
-                                 ? "name a folder that `capstan train --save` wrote"
+                                 ? "name a folder written by `capstan train --save`"
                                  : fmt::format("choose one of: {}", fmt::join(tags, ", "))});
 }
 
@@ -170,7 +170,7 @@ ModelFolder find_weights(const fs::path& given, const std::string& tag) {
   if (!tag.empty() && (one || checkpoint::is_hugging_face(folder))) {
     throw ConfigError({.what = "this folder is one model, not several with tags",
                        .where = fmt::format("--tag {}: {}", tag, folder.string()),
-                       .fix = "leave --tag out, or name the folder that holds the checkpoints"});
+                       .fix = "remove --tag, or name the folder that has the checkpoints"});
   }
   if (checkpoint::is_hugging_face(folder)) return {.weights = folder, .tag = "", .files = folder};
   if (one) {
@@ -185,7 +185,7 @@ ModelFolder find_weights(const fs::path& given, const std::string& tag) {
   }
   throw ConfigError({.what = "there is no model in this folder",
                      .where = folder.string(),
-                     .fix = "name a folder that `capstan train --save` wrote, or one with "
+                     .fix = "name a folder written by `capstan train --save`, or one with "
                             "config.json and model.safetensors of a GPT-2"});
 }
 
@@ -210,10 +210,11 @@ std::unique_ptr<data::Tokenizer> open_tokenizer(const ModelFolder& folder,
   } else {
     tokenizer = std::make_unique<data::ByteTokenizer>();
     if (folder.model.vocab != tokenizer->vocab()) {
-      throw ConfigError({.what = fmt::format("the model has {} tokens, and there is no tokenizer",
-                                             folder.model.vocab),
-                         .where = (folder.files / kTokenizerFile).string(),
-                         .fix = "give --tokenizer tokenizer.json, the one of its training"});
+      throw ConfigError(
+          {.what = fmt::format("the model has {} tokens, but there is no tokenizer",
+                               folder.model.vocab),
+           .where = (folder.files / kTokenizerFile).string(),
+           .fix = "give --tokenizer tokenizer.json, the one the model was trained with"});
     }
   }
   if (tokenizer->vocab() <= folder.model.vocab) return tokenizer;

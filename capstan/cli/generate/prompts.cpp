@@ -48,8 +48,8 @@ std::vector<std::string> read_prompts(const Arguments& arguments) {
   throw ConfigError(
       {.what = "there is no prompt",
        .where = reads_stdin(arguments) ? "stdin" : name_for_people(arguments.prompt_file),
-       .fix = "give prompts as words after the model's folder, or one per line on stdin or "
-              "in the file that --prompts names"});
+       .fix = "give prompts after the model's folder, or one per line on stdin or in the file "
+              "that --prompts names"});
 }
 
 }  // namespace capstan::cli::generate

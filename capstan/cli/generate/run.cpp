@@ -56,9 +56,9 @@ config::Resolved read_config(const Arguments& arguments, int world_size, std::in
 
 SearchOptions search_options(const SearchArguments& arguments, Tokens ends) {
   if (arguments.sample && arguments.beams > 1) {
-    throw ConfigError({.what = "beams keep the likeliest texts, --sample draws",
+    throw ConfigError({.what = "beam search and random sampling cannot be combined",
                        .where = fmt::format("--num-beams {} --sample", arguments.beams),
-                       .fix = "leave one of the two out"});
+                       .fix = "remove one of the two"});
   }
   SearchOptions options;
   options.max_new_tokens = arguments.max_new_tokens;
@@ -101,11 +101,11 @@ engine::ModelExtras names_in_files(models::GptImpl& model) {
 IoError gone(const std::filesystem::path& folder) {
   return IoError({.what = "the checkpoint that was here a moment ago is gone",
                   .where = folder.string(),
-                  .fix = "try again; does somebody remove checkpoints?"});
+                  .fix = "try again, and check whether another job removes checkpoints"});
 }
 
 ConfigError not_numbers(const std::filesystem::path& folder) {
-  return ConfigError({.what = "the model's output is not a number (NaN), so that no token follows",
+  return ConfigError({.what = "the model's output is not a number (NaN), so there is no next token",
                       .where = folder.string(),
                       .fix =
                           "the weights are damaged, their training diverged, or they overflow in "

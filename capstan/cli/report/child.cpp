@@ -28,7 +28,7 @@ struct Pipe {
   Pipe() {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-      throw IoError({.what = fmt::format("cannot make a pipe: {}", std::strerror(errno)),
+      throw IoError({.what = fmt::format("cannot create a pipe: {}", std::strerror(errno)),
                      .where = "starting a child process",
                      .fix = "raise the number of open files (ulimit -n)"});
     }
@@ -143,7 +143,7 @@ std::string last_words(const ChildResult& result) {
       }
     }
   }
-  return fmt::format("exit code {} and no word", result.exit_code);
+  return fmt::format("exit code {} without a message", result.exit_code);
 }
 
 }  // namespace capstan::cli

@@ -82,7 +82,7 @@ Row numa_row() {
   std::ranges::sort(nodes);
   Row row{.section = "cpu", .name = "NUMA nodes", .unit = "nodes"};
   if (nodes.empty()) {
-    row.value = "1 (this kernel tells of none)";
+    row.value = "1 (this kernel reports none)";
     row.number = 1;
     return row;
   }

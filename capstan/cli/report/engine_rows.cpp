@@ -98,7 +98,7 @@ Row mpi_row(const std::string& engine, const std::string& mpirun, const launch::
   const ChildResult result = run_child(command, env, kLimit);
   row.state = RowState::ok;
   if (!result.succeeded()) {
-    return failed_child(row, result, "see all it says: " + launch::shell_join(command));
+    return failed_child(row, result, "see its whole output: " + launch::shell_join(command));
   }
   row.value = std::string(trim(result.out));
   return row;

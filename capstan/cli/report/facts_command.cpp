@@ -37,7 +37,7 @@ Row torch_row() {
   // The wheel's name may carry a suffix such as +cu130 that the library does not.
   if (!facts.torch_version.starts_with(loaded)) {
     row.state = RowState::failed;
-    row.value = fmt::format("{} was built against, {} is loaded", facts.torch_version, loaded);
+    row.value = fmt::format("built against {}, but {} is loaded", facts.torch_version, loaded);
     row.fix = "build again: make build";
   }
   return row;

@@ -50,7 +50,7 @@ Row no_driver_row() {
   Row row{.section = "gpu", .name = "devices", .value = "none", .number = 0, .unit = "devices"};
   if (nvidia_hardware_is_there()) {
     row.state = RowState::failed;
-    row.value = "an NVIDIA card is there, but not its driver's libcuda.so.1";
+    row.value = "there is an NVIDIA card, but its driver's libcuda.so.1 is missing";
     row.fix =
         "apt-get install nvidia-driver (a container: start it with the NVIDIA runtime, --gpus all)";
   } else {
@@ -65,9 +65,9 @@ Row failed_row(const Driver& driver, std::string_view call, int code) {
   Row row{.section = "gpu", .name = "devices", .number = 0, .unit = "devices"};
   row.state = code == kNoDevice ? RowState::missing : RowState::failed;
   row.value = fmt::format("{} failed: {}", call, driver.error_text(code));
-  row.fix = code == kNoDevice ? "if there is a GPU, look at CUDA_VISIBLE_DEVICES and nvidia-smi"
-                              : "the driver is there and does not work: nvidia-smi, dmesg; reload "
-                                "it or restart the machine";
+  row.fix = code == kNoDevice ? "if there is a GPU, check CUDA_VISIBLE_DEVICES and nvidia-smi"
+                              : "the driver is installed but does not work: see nvidia-smi and "
+                                "dmesg; reload it or restart the machine";
   return row;
 }
 

@@ -42,7 +42,7 @@ std::vector<Row> io_rows() {
       // The why has three lines: what, where, fix.
       const std::vector<std::string> why = split(ring.why_not_uring(), '\n');
       row.state = RowState::missing;
-      row.value += fmt::format(", for want of io_uring: {}", why.front());
+      row.value += fmt::format(", because io_uring is not available: {}", why.front());
       row.fix = why.size() > 1 ? std::string(trim(why.back())) : "";
       if (row.fix.starts_with("fix:")) row.fix = std::string(trim(row.fix.substr(4)));
     }
@@ -67,7 +67,7 @@ std::vector<Row> folder_rows(const std::filesystem::path& folder) {
   if (!measured.direct) {
     direct.state = RowState::missing;
     direct.value = "refused by this file system; the page cache is used";
-    direct.fix = "for offload to NVMe name a folder on a local ext4 or xfs disk";
+    direct.fix = "for offload to NVMe, name a folder on a local ext4 or xfs disk";
   }
   rows.push_back(direct);
   const io::PathRates& path = measured.paths.front();

@@ -44,7 +44,7 @@ Row shared_memory_row() {
     row.state = RowState::failed;
     row.fix = total < kLeastSharedBytes
                   ? "mount -o remount,size=8G /dev/shm (docker run --shm-size=8g)"
-                  : "remove what is left there by ended programs (ls -l /dev/shm)";
+                  : "remove what ended programs have left there (ls -l /dev/shm)";
   }
   return row;
 }

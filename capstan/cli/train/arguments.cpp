@@ -13,15 +13,15 @@ void add_model_options(CLI::App& command, ModelArguments& model) {
   command
       .add_option("--model", model.name, fmt::format("{}", fmt::join(models::gpt_names(), ", ")))
       ->capture_default_str();
-  command.add_option("--layers", model.layers, "Instead of the model's own number of blocks")
+  command.add_option("--layers", model.layers, "Number of blocks (default: the model's)")
       ->check(CLI::PositiveNumber);
-  command.add_option("--width", model.width, "Instead of the model's own width")
+  command.add_option("--width", model.width, "Width (default: the model's)")
       ->check(CLI::PositiveNumber);
-  command.add_option("--heads", model.heads, "Instead of the model's own number of heads")
+  command.add_option("--heads", model.heads, "Number of attention heads (default: the model's)")
       ->check(CLI::PositiveNumber);
-  command.add_option("--context", model.context, "Instead of the model's own longest sequence")
+  command.add_option("--context", model.context, "Longest sequence (default: the model's)")
       ->check(CLI::PositiveNumber);
-  command.add_option("--dropout", model.dropout, "Share of activations left out at random")
+  command.add_option("--dropout", model.dropout, "Fraction of activations dropped at random")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
 }
@@ -31,67 +31,72 @@ void add_data_options(CLI::App& command, DataArguments& data) {
                      "A text file, a folder of text files, or a .bin file of tokens (default: the "
                      "text files of the current folder)");
   command.add_option("--files", data.files,
-                     "Of a folder: only files with such names, for example \"*.md,*.txt\"");
-  command.add_option("--tokenizer", data.tokenizer,
-                     "A Hugging Face tokenizer.json with byte-level BPE (default: learnt from the "
-                     "text)");
-  command.add_option("--token-bits", data.token_bits, "Of a .bin file: 16 or 32")
+                     "In a folder, take only files with such names, for example \"*.md,*.txt\"");
+  command.add_option(
+      "--tokenizer", data.tokenizer,
+      "A Hugging Face tokenizer.json with byte-level BPE (default: learned from the text)");
+  command.add_option("--token-bits", data.token_bits, "Bits per token in a .bin file: 16 or 32")
       ->check(CLI::IsMember({16, 32}))
       ->capture_default_str();
   command
-      .add_option(
-          "--vocab", data.vocab,
-          fmt::format("Tokens of the vocabulary that is learnt from text (default: {}; 256: "
-                      "bytes), or that a .bin file was made with",
-                      kLearntVocab))
+      .add_option("--vocab", data.vocab,
+                  fmt::format("Size of the vocabulary: the one learned from text (default: {}; "
+                              "256: bytes), or the one that a .bin file was made with",
+                              kLearntVocab))
       ->check(CLI::PositiveNumber);
-  command.add_option("--tokens", data.tokens, "Per sequence (default: the model's context)")
+  command.add_option("--tokens", data.tokens, "Tokens per sequence (default: the model's context)")
       ->check(CLI::PositiveNumber);
-  command.add_flag("--no-shuffle", data.no_shuffle, "Sequences in the order of the data");
-  command.add_option("--validation", data.validation, "Share of the tokens kept for validation")
+  command.add_flag("--no-shuffle", data.no_shuffle, "Take sequences in the order of the data");
+  command.add_option("--validation", data.validation, "Fraction of the tokens kept for validation")
       ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str();
 }
 
 void add_output_options(CLI::App& command, OutputArguments& output) {
   command.add_option("--metrics", output.metrics,
-                     "Write a JSON object per step to this file; a resumed run adds to it");
-  command.add_option("--curve", output.curve, "Write the loss curve to this HTML file");
-  command.add_option("--log-every", output.log_every, "Steps between lines of plain output")
+                     "Write a JSON object per step to this file; a resumed run appends to it");
+  command.add_option("--curve", output.curve, "Write a page with the loss curve to this HTML file");
+  command.add_option("--log-every", output.log_every, "Steps between lines of output")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--eval-every", output.eval_every, "Steps between validations; 0: at the end")
+  command
+      .add_option("--eval-every", output.eval_every,
+                  "Steps between validations; 0: only at the end")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
-      .add_option("--eval-batches", output.eval_batches, "Micro-batches per rank and validation")
+      .add_option("--eval-batches", output.eval_batches,
+                  "Micro-batches per rank in each validation")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--sample-tokens", output.sample_tokens, "Length of the text made at the end")
+  command
+      .add_option("--sample-tokens", output.sample_tokens,
+                  "Length of the text that the model writes at the end; 0: none")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
       .add_option("--prompt", output.prompt,
-                  "What that text begins with (default: as documents do)")
+                  "The beginning of that text (default: the beginning of a document)")
       ->capture_default_str();
 }
 
 void add_checkpoint_options(CLI::App& command, CheckpointArguments& checkpoint) {
   command.add_option("--save", checkpoint.save, "Save checkpoints into this folder");
-  command.add_option("--save-every", checkpoint.save_every, "Steps between saves; 0: at the end")
+  command
+      .add_option("--save-every", checkpoint.save_every, "Steps between saves; 0: only at the end")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("--keep-last", checkpoint.keep_last, "Checkpoints that stay; 0: all")
+  command.add_option("--keep-last", checkpoint.keep_last, "Number of checkpoints to keep; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command.add_flag("--new-run", checkpoint.new_run,
-                   "Begin anew although the folder of --save already holds checkpoints; the new "
-                   "ones count as newer");
+                   "Start over even if the folder of --save already has checkpoints; the new ones "
+                   "count as newer");
   command.add_flag("--wait-for-saves", checkpoint.wait_for_saves,
                    "Stop training while a checkpoint is written");
   command.add_option("--resume", checkpoint.resume,
-                     "Go on from the newest complete checkpoint in this folder; begins anew where "
-                     "there is no checkpoint at all");
+                     "Continue from the newest complete checkpoint in this folder; start from the "
+                     "beginning if it has none");
 }
 
 }  // namespace
@@ -101,19 +106,19 @@ void add_options(CLI::App& command, Arguments& arguments) {
   command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command
       .add_option("-n,--ranks", arguments.ranks,
-                  "Ranks to start here (default: one per GPU, else two)")
+                  "Ranks to start here (default: one per GPU, or two without GPUs)")
       ->check(CLI::PositiveNumber);
   command.add_option("--config", arguments.config, "A DeepSpeed-style JSON file");
   command.add_option("--max-steps", arguments.max_steps, "Optimizer steps")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--seed", arguments.seed, "Of weights, order of samples and dropout")
+  command.add_option("--seed", arguments.seed, "Seed of weights, sample order and dropout")
       ->capture_default_str();
   command.add_option("--device", arguments.device, "auto, cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   command.add_flag("--deterministic", arguments.deterministic,
-                   "Equal numbers in each run on a GPU too, by slower kernels");
+                   "Give the same numbers in every run, on a GPU too, with slower kernels");
   command.add_flag("--no-optimizer-step", arguments.no_optimizer_step,
                    "For measuring: forward, backward and reduction only");
   command.add_flag("--no-communication", arguments.no_communication,

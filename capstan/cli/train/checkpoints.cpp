@@ -73,10 +73,10 @@ void check_same_model(const std::filesystem::path& checkpoint, const models::Gpt
   }
   if (differ.empty()) return;
   throw ConfigError(
-      {.what = fmt::format("the checkpoint is of another model: {}", fmt::join(differ, ", ")),
+      {.what = fmt::format("the checkpoint belongs to another model: {}", fmt::join(differ, ", ")),
        .where = checkpoint.string(),
-       .fix = "give the --model and sizes that it was trained with, or leave --resume "
-              "out and save into another folder"});
+       .fix = "give the --model and sizes that it was trained with, or remove --resume and save "
+              "into another folder"});
 }
 
 }  // namespace
@@ -114,9 +114,10 @@ std::optional<Resumed> resume(Engine& engine, const models::GptOptions& model,
   const auto loaded = engine.load_checkpoint(folder);
   if (!loaded) {
     if (!model.weights_loaded_later) return std::nullopt;
-    throw IoError({.what = "the checkpoint that was here a moment ago is gone",
-                   .where = "--resume " + folder,
-                   .fix = "let nobody remove checkpoints while a run starts from them"});
+    throw IoError(
+        {.what = "the checkpoint that was here a moment ago is gone",
+         .where = "--resume " + folder,
+         .fix = "make sure that nobody removes checkpoints while a run starts from them"});
   }
   const json::Value data = json::read(loaded->data, "the checkpoint's data position");
   if (const json::Value* const position = data.find("position")) {

@@ -64,7 +64,7 @@ Corpus load_corpus(const DataArguments& arguments, std::int64_t tokens) {
   std::unique_ptr<data::Tokenizer> tokenizer;
   if (!json.empty()) {
     tokenizer = data::read_tokenizer(
-        json, arguments.tokenizer.empty() ? "the learnt tokenizer" : arguments.tokenizer);
+        json, arguments.tokenizer.empty() ? "the learned tokenizer" : arguments.tokenizer);
   } else if (!token_file) {
     tokenizer = std::make_unique<data::ByteTokenizer>();
   }

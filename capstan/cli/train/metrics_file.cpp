@@ -76,7 +76,7 @@ void read_losses(const std::filesystem::path& path, std::int64_t last, Curve& cu
 MetricsFile::MetricsFile(const std::filesystem::path& path, Begin begin)
     : path_(path), file_(path, begin == Begin::anew ? std::ios::trunc : std::ios::app) {
   if (!file_) {
-    throw IoError({.what = "cannot make the metrics file",
+    throw IoError({.what = "cannot create the metrics file",
                    .where = path.string(),
                    .fix = "give a path in a folder that exists and can be written"});
   }
@@ -88,7 +88,7 @@ void MetricsFile::write(const std::string& line) {
   if (!file_) {
     throw IoError({.what = "cannot write the metrics",
                    .where = path_.string(),
-                   .fix = "free some disk space, or leave --metrics out"});
+                   .fix = "free some disk space, or remove --metrics"});
   }
 }
 

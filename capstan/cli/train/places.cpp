@@ -23,7 +23,7 @@ void check_readable(const std::string& path, const char* option) {
   if (::access(path.c_str(), R_OK) == 0) return;
   throw IoError({.what = "cannot read it: " + io::errno_text(errno),
                  .where = path,
-                 .fix = fmt::format("give {} something that exists and may be read", option)});
+                 .fix = fmt::format("give {} a path that exists and can be read", option)});
 }
 
 void check_folder(const std::filesystem::path& folder) {
@@ -47,11 +47,11 @@ void check_save_folder(const CheckpointArguments& given) {
   const auto found = checkpoint::list_checkpoints(given.save);
   if (found.empty() || given.new_run || is_same(given.save, given.resume)) return;
   throw ConfigError(
-      {.what = fmt::format("the folder already holds {}, the newest is {}",
+      {.what = fmt::format("the folder already has {}, the newest is {}",
                            counted(std::ssize(found), "checkpoint"), found.front().tag),
        .where = "--save " + given.save,
-       .fix = fmt::format("go on from there with --resume {}, save into another folder, or begin a "
-                          "new run beside them with --new-run",
+       .fix = fmt::format("continue from there with --resume {}, save into another folder, or "
+                          "start a new run beside them with --new-run",
                           given.save)});
 }
 

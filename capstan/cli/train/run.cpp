@@ -129,7 +129,7 @@ int run(const Arguments& arguments, comm::StartNccl start_nccl) {
   const RankEnv started = read_rank_env(process_env());
   StopRequest stop([tells = started.rank == 0] {
     if (!tells) return;
-    std::fputs("stopping after this step; once more stops at once\n", stderr);
+    std::fputs("stopping after this step; a second request stops at once\n", stderr);
   });
   const RankEnv ranks = training_ranks(arguments, started);
   const config::Resolved resolved =

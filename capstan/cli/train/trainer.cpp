@@ -31,10 +31,10 @@ void write_curve(const std::string& path, const Curve& curve) {
   std::ofstream file(path);
   file << curve_page(curve) << std::flush;
   if (!file) {
-    throw IoError({.what = "cannot write the loss curve: " + io::errno_text(errno),
-                   .where = path,
-                   .fix = "make room there; the figures are in the file of --metrics, if one was "
-                          "given"});
+    throw IoError(
+        {.what = "cannot write the loss curve: " + io::errno_text(errno),
+         .where = path,
+         .fix = "free some disk space; the figures are in the file of --metrics, if you gave one"});
   }
 }
 
@@ -80,8 +80,9 @@ void Trainer::run() {
   first_step_ = engine_.progress().steps;
   std::int64_t step = first_step_;
   if (view_ && step >= arguments_.max_steps) {
-    view_->note(fmt::format("nothing left to do: {} taken before; a larger --max-steps goes on",
-                            counted(step, "step")));
+    view_->note(fmt::format(
+        "nothing left to do: {} were taken already; give a larger --max-steps to continue",
+        counted(step, "step")));
   }
   bool go_on = true;
   step_began_ = Clock::now();
@@ -96,7 +97,7 @@ void Trainer::run() {
   validate(step);
   engine_.finish_saves();
   if (view_) view_->finish();
-  if (view_ && !go_on) view_->note(fmt::format("stopped after step {} as asked", step));
+  if (view_ && !go_on) view_->note(fmt::format("stopped after step {} on request", step));
   summarize();
 }
 
@@ -104,7 +105,8 @@ void Trainer::resume_run() {
   if (arguments_.checkpoint.resume.empty()) return;
   const std::string& folder = arguments_.checkpoint.resume;
   const auto resumed = resume(engine_, model_->options(), sampler_, folder);
-  if (!resumed && view_) view_->note(fmt::format("no checkpoint in {}: beginning anew", folder));
+  if (!resumed && view_)
+    view_->note(fmt::format("no checkpoint in {}: starting from the beginning", folder));
   if (!resumed) return;
   if (metrics_) read_losses(arguments_.output.metrics, engine_.progress().steps, curve_);
   if (view_) tell_other_schedule(*resumed);
@@ -117,7 +119,7 @@ void Trainer::tell_other_schedule(const Resumed& before) {
   if (before.max_steps == 0 || before.max_steps == arguments_.max_steps || rates.empty()) return;
   if (std::abs(rates.front() - before.lr) <= 1e-9 * std::abs(before.lr)) return;
   view_->note(fmt::format(
-      "warning: the run before was planned for {}, this one for {}: its schedule goes on at a "
+      "warning: the run before was planned for {}, this one for {}: its schedule continues at a "
       "learning rate of {:.3g} instead of {:.3g}. To keep the old schedule, set "
       "scheduler.params.total_num_steps to {} in --config",
       counted(before.max_steps, "step"), counted(arguments_.max_steps, "step"), rates.front(),

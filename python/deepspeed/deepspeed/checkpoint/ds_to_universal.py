@@ -15,13 +15,13 @@ from deepspeed.checkpoint.constants import AUTOEP_LAYERS_KEY
 def parse_arguments(args=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--input_folder", required=True, help="one checkpoint, e.g. path/global_step100")
-    parser.add_argument("--output_folder", required=True, help="where the universal one goes")
-    unused = "accepted for scripts' sake: tensors are copied one by one through one buffer"
+    parser.add_argument("--output_folder", required=True, help="the folder to write the universal checkpoint to")
+    unused = "accepted for compatibility: tensors are copied one by one through one buffer"
     parser.add_argument("--num_extract_workers", type=int, default=4, help=unused)
     parser.add_argument("--num_merge_workers", type=int, default=2, help=unused)
     parser.add_argument("--keep_temp_folder", action="store_true", help=unused)
-    parser.add_argument("--no_strict", dest="strict", action="store_false", help="accepted: nothing is guessed here")
-    parser.add_argument("--inject_missing_state", action="store_true", help="accepted: no extra state is needed here")
+    parser.add_argument("--no_strict", dest="strict", action="store_false", help="accepted for compatibility: nothing is guessed here")
+    parser.add_argument("--inject_missing_state", action="store_true", help="accepted for compatibility: no extra state is needed here")
     return parser.parse_args(args)
 
 

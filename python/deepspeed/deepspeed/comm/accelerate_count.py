@@ -29,7 +29,7 @@ def check_count():
     counted, ranks = _state().get("num_processes"), dist.get_world_size()
     uses_us = str(_state().get("distributed_type")).endswith("DEEPSPEED")
     if uses_us and counted not in (None, ranks):
-        raise ConfigError(f"Accelerate counts {counted} process{'es' * (counted != 1)}, torch.distributed {ranks}: batches "
-                          "and data would be those of another number of ranks", "accelerate.PartialState",
-                          "make the Accelerator (or TrainingArguments) where the launcher's variables are set, with "
+        raise ConfigError(f"Accelerate counts {counted} process{'es' * (counted != 1)}, torch.distributed {ranks}: batch sizes "
+                          "and data would be computed for the wrong number of ranks", "accelerate.PartialState",
+                          "create the Accelerator (or TrainingArguments) after the launcher's variables are set, with "
                           f"kwargs_handlers=[InitProcessGroupKwargs(backend=\"{dist.get_backend()}\")] if that is not enough")

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from capstan.errors import ConfigError
 
 _HOST_LINE = re.compile(r"(\S+)\s+slots=(\d+)(?:[\s#].*)?")
-_FORM = "write HOST[:SLOT[,SLOT ...]], several of them with @ between"
+_FORM = "write HOST[:SLOT[,SLOT ...]], and separate several of them with @"
 
 
 def fetch_hostfile(path):
@@ -31,7 +31,7 @@ def _parse_hostfile(lines, where="hostfile"):
         if match is None or int(match[2]) < 1:
             problems.append(f"line {number}: \"{line}\" is not \"host slots=N\"")
         elif match[1] in found:
-            problems.append(f"line {number}: host \"{match[1]}\" is there twice")
+            problems.append(f"line {number}: host \"{match[1]}\" is listed twice")
         else:
             found[match[1]] = int(match[2])
     if not found and not problems:
@@ -48,7 +48,7 @@ def parse_node_config(text):
     try:
         return host, [int(slot) for slot in slots.split(",")] if colon else []
     except ValueError:
-        raise ConfigError(f"\"{text}\" names no host and slots", "--include or --exclude", _FORM) from None
+        raise ConfigError(f"\"{text}\" does not name a host and slots", "--include or --exclude", _FORM) from None
 
 
 def parse_node_config_list(text):
@@ -96,5 +96,5 @@ def parse_num_nodes(text, elastic_training):
         return int(parts[0]), -1
     if len(parts) == 2 and elastic_training:
         return int(parts[0]), int(parts[1])
-    raise ConfigError(f"\"{text}\" is no number of hosts", "--num_nodes",
+    raise ConfigError(f"\"{text}\" is not a number of hosts", "--num_nodes",
                       "give one number; a range LEAST:MOST is for elastic training")

@@ -21,7 +21,7 @@ _CARRIERS = {"openmpi": "mpi", "mpich": "mpi", "impi": "mpi", "mvapich": "mpi", 
 
 
 def make_parser():
-    parser = argparse.ArgumentParser(prog="deepspeed", description="Starts a script on the ranks of one or many hosts.",
+    parser = argparse.ArgumentParser(prog="deepspeed", description="Start a script on the ranks of one or several hosts.",
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     add("-H", "--hostfile", type=str, default=DLTS_HOSTFILE, help="lines 'host slots=N'")
@@ -75,8 +75,8 @@ def launch_words(args):
         if asked:
             raise NotAvailable(f"deepspeed {name}")
     if (args.include or args.exclude) and (args.num_nodes >= 0 or args.num_gpus >= 0):
-        raise ConfigError("--include and --exclude choose hosts and slots, and so do --num_nodes and --num_gpus",
-                          "the command line", "give a filter, or numbers")
+        raise ConfigError("--include or --exclude cannot be combined with --num_nodes or --num_gpus: both choose hosts and slots",
+                          "the command line", "give either a filter or numbers")
     words = ["launch", "--no_prefix"]
     for flag in ("module", "no_python", "no_local_rank", "no_ssh", "save_pid", "bind_cores_to_rank", "quiet"):
         if getattr(args, flag):

@@ -169,8 +169,8 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         for group, saved in zip(self.param_groups, inner.get("param_groups", ())):
             group.update({key: value for key, value in saved.items() if key != "params"})
         if inner.get("state"):
-            logger.warning("optimizer.load_state_dict() takes hyper-parameters and the loss scale; for the states call "
-                           "engine.load_checkpoint(), which fits them to the ranks there are")
+            logger.warning("optimizer.load_state_dict() takes hyper-parameters and the loss scale only; to load the states call "
+                           "engine.load_checkpoint(), which distributes them over the ranks")
 
     def _look(self, kind, read):
         """read(index) of every parameter, by group. What offload_states() moved away stays away: copies on the host."""

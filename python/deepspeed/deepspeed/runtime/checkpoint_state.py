@@ -84,10 +84,10 @@ class Packer:
 
     def _pack_container(self, value):
         if id(value) in self._open:
-            raise ConfigError("a value that holds itself cannot be stored in a checkpoint", self._place(), "leave it out")
+            raise ConfigError("a value that contains itself cannot be stored in a checkpoint", self._place(), "remove it")
         if len(self._path) > _LEVELS:
             raise ConfigError(f"a value nested deeper than {_LEVELS} levels cannot be stored in a checkpoint",
-                              f"{self._place()[:200]}...", "store it flat")
+                              f"{self._place()[:200]}...", "flatten it")
         self._open.add(id(value))
         packed = self._packed_items(value)
         self._open.remove(id(value))

@@ -32,7 +32,7 @@ class DeepSpeedConfigModel(BaseModel):
             logger.warning(f"Config parameter {name} is deprecated" + (f" use {target} instead" if target else ""))
             if not target or not extra.get("set_new_param", True):
                 continue
-            assert target not in given, f"'{name}' is the old name of '{target}': give one of them"
+            assert target not in given, f"'{name}' is the old name of '{target}': use only one of them"
             value = extra.get("new_param_fn", lambda x: x)(getattr(self, name))
             *path, last = target.split(".")
             setattr(reduce(getattr, path, self), last, value)

@@ -149,12 +149,12 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         leaves = [name for name, module in self.module.named_modules() if getattr(module, "_z3_leaf", False)]
         if leaves:
             names = "zero_optimization.leaf_module.names"
-            found[names] = (sorted({*view.value(names), *leaves}), "modules that are marked as leaves")
+            found[names] = (sorted({*view.value(names), *leaves}), "modules marked as leaves")
         return found
 
     def _check_optimizer(self, optimizer):
         if self.client_optimizer is not None and self.core_config.given("optimizer.type"):
-            logger.warning("the optimizer that was given is used, not the configuration's section optimizer")
+            logger.warning("the optimizer passed to initialize() is used; the section optimizer of the configuration is not")
 
     def _is_all_bf16(self):
         dtypes = {param.dtype for param in self.module.parameters()}
@@ -220,7 +220,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
 
     def backward(self, loss, retain_graph=False, scale_wrt_gas=True, allreduce_gradients=True, release_loss=False):
         assert self.basic_optimizer is not None, (
-            "there is no optimizer: give initialize() one to use backward()")
+            "there is no optimizer: pass one to initialize() to use backward()")
         assert not isinstance(loss, torch.Tensor) or loss.numel() == 1, "loss must be a scalar tensor"
         super().backward(loss, retain_graph=retain_graph, average=scale_wrt_gas)
         self._backwards += 1
@@ -248,7 +248,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self._boundary = is_boundary
 
     def step(self, lr_kwargs=None):
-        assert self.basic_optimizer is not None, "there is no optimizer: give initialize() one to use step()"
+        assert self.basic_optimizer is not None, "there is no optimizer: pass one to initialize() to use step()"
         assert not self.inside_no_sync_ctxt, "It is illegal to call Engine.step() inside no_sync context manager"
         boundary = self.is_gradient_accumulation_boundary()
         self._applied = False

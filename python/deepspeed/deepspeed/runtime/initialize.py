@@ -21,9 +21,9 @@ def _config_of(args, config):
         args.deepscale_config = None
     in_args = getattr(args, "deepspeed_config", None)
     assert in_args is None or config is None, (
-        "two configurations: give either initialize(config=...) or args.deepspeed_config")
+        "there are two configurations: pass either initialize(config=...) or args.deepspeed_config")
     config = in_args if config is None else config
-    assert config is not None, "no configuration: give initialize(config=...) or --deepspeed_config FILE"
+    assert config is not None, "there is no configuration: pass initialize(config=...) or --deepspeed_config FILE"
     return config
 
 

@@ -106,7 +106,7 @@ class _Schedule:
 def _warmup_steps(value):
     """Fewer than 2 steps warm up as 2 do; anything but a count is an error."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or int(value) != value:
-        raise ValueError(f"warmup_num_steps must be a whole number that is not negative, got {value!r}")
+        raise ValueError(f"warmup_num_steps must be a non-negative integer, got {value!r}")
     return int(value)
 
 
@@ -114,7 +114,7 @@ def _warmup_type(value):
     if value in (WARMUP_LOG_RATE, WARMUP_LINEAR_RATE):
         return value
     from deepspeed.utils.logging import logger
-    logger.warning(f"warmup_type {value!r} is neither log nor linear: log is used")
+    logger.warning(f"warmup_type {value!r} is neither 'log' nor 'linear'; 'log' is used")
     return WARMUP_LOG_RATE
 
 

@@ -47,8 +47,8 @@ def own_groups(engine, model_parameters):
     if not groups:
         return model_parameters
     if any(isinstance(p, dict) for p in model_parameters):
-        raise DeepSpeedConfigError("there are groups in model_parameters and in the configuration", path,
-                                   "leave one of the two out")
+        raise DeepSpeedConfigError("both model_parameters and the configuration define parameter groups", path,
+                                   "remove one of the two")
     names = {id(p): name for name, p in engine.module.named_parameters()}
     made = [{"params": []} for _ in range(len(groups) + 1)]  # the last: what no pattern matches
     patterns = []
@@ -66,15 +66,15 @@ def choose_optimizer(engine, client, model_parameters):
     offloaded = engine.zero_cpu_offload()
     if client is not None and engine._config.view.names_below("capstan.parameter_groups"):
         raise DeepSpeedConfigError("the configuration's groups cannot change an optimizer object",
-                                   "capstan.parameter_groups", "make the groups of that optimizer yourself, or name "
-                                   "the optimizer in the configuration")
+                                   "capstan.parameter_groups",
+                                   "define the groups when you create that optimizer, or name the optimizer in the configuration")
     if isinstance(client, torch.optim.Optimizer) or hasattr(client, "param_groups"):
         optimizer = client
         if offloaded and engine.zero_force_ds_cpu_optimizer() and not isinstance(optimizer, KernelOptimizer):
             raise ZeRORuntimeException(
                 f"{type(optimizer).__name__} would update the offloaded states with torch's operations, far slower than "
-                "deepspeed.ops.adam.DeepSpeedCPUAdam or an optimizer that the configuration names: use one of those, or "
-                "set zero_force_ds_cpu_optimizer to false to have it all the same")
+                "deepspeed.ops.adam.DeepSpeedCPUAdam or an optimizer that the configuration names: use one of those, or set "
+                "zero_force_ds_cpu_optimizer to false to use it anyway")
         if offloaded and engine.bf16_optimizer_states():
             assert not getattr(optimizer, "fp32_optimizer_states", False), (
                 "bf16_optimizer_states with an offloaded optimizer needs DeepSpeedCPUAdam(..., "
@@ -89,8 +89,8 @@ def choose_optimizer(engine, client, model_parameters):
     ours = client is None and engine.optimizer_name() in (*names.DEEPSPEED_OPTIMIZERS, "SGD")
     if engine.zero_optimization() and not ours and not is_zero_supported_optimizer(optimizer):
         assert engine.zero_allow_untested_optimizer(), (
-            f"whether {type(optimizer).__name__} gives the same numbers on shards is for you to say: set "
-            "zero_allow_untested_optimizer to true if it treats every element alike")
+            f"whether {type(optimizer).__name__} gives the same numbers on shards is unknown: set zero_allow_untested_optimizer "
+            "to true if it treats every element alike")
     return optimizer
 
 
@@ -122,7 +122,7 @@ def wrap_optimizer(engine, optimizer):
         return (BF16_Optimizer if plain and not engine.zero_cpu_offload() else DeepSpeedZeroOptimizer)(engine, optimizer)
     if model_dtype != grad_dtype:
         raise NotImplementedError(f"stage 0 trains {model_dtype} parameters with gradients of the same dtype, not "
-                                  f"{grad_dtype}: leave data_types.grad_accum_dtype out, or use a ZeRO stage")
+                                  f"{grad_dtype}: remove data_types.grad_accum_dtype, or use a ZeRO stage")
     if model_dtype == torch.float32:
         return optimizer
     return (FP16_Optimizer if isinstance(optimizer, KernelOptimizer) else FP16_UnfusedOptimizer)(engine, optimizer)
@@ -134,11 +134,11 @@ def check_schedule(schedule, optimizer):
     if not isinstance(schedule, (torch.optim.lr_scheduler.LRScheduler, *SCHEDULES.values())):
         return
     assert isinstance(optimizer, torch.optim.Optimizer), (
-        "a schedule object needs the optimizer object that it moves; for an optimizer made later give a function that makes "
-        "the schedule")
+        "a schedule object needs the optimizer object it belongs to; if the optimizer is created later, pass a function that "
+        "creates the schedule")
     if getattr(schedule.optimizer, "param_groups", None) is not optimizer.param_groups:
-        logger.warning("the learning-rate schedule was made on another optimizer than the one given to initialize(): it will "
-                       "not change the rates of this one")
+        logger.warning("the learning-rate schedule belongs to another optimizer than the one passed to initialize(), so it will "
+                       "not change the learning rates")
 
 
 def choose_scheduler(engine, client, base_optimizer):

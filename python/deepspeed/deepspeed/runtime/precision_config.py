@@ -31,13 +31,13 @@ class DeepSpeedFP16Config(DeepSpeedConfigModel):
     @classmethod
     def _check_loss_scale(cls, value):
         if isinstance(value, bool):
-            raise ValueError("fp16.loss_scale must be a number; true and false are none")
+            raise ValueError("fp16.loss_scale must be a number, not true or false")
         try:
             number = float(value)
         except (TypeError, ValueError):
             raise ValueError(f"fp16.loss_scale must be a number, got {type(value).__name__}") from None
         if not math.isfinite(number) or number < 0:
-            raise ValueError("fp16.loss_scale must be a number from 0 (dynamic) upwards")
+            raise ValueError("fp16.loss_scale must be 0 (dynamic) or a positive number")
         return number
 
     @model_validator(mode="after")
@@ -47,12 +47,12 @@ class DeepSpeedFP16Config(DeepSpeedConfigModel):
         for name in ("loss_scale_window", "min_loss_scale"):
             value = getattr(self, name)
             if isinstance(value, bool):
-                raise ValueError(f"fp16.{name} is a flag: give a whole number of at least 1")
+                raise ValueError(f"fp16.{name} is true or false: give an integer of at least 1")
             try:
                 number = int(value)
                 exact = float(value) == number
             except (TypeError, ValueError, OverflowError):
-                raise ValueError(f"fp16.{name} is {value!r}: give a whole number of at least 1") from None
+                raise ValueError(f"fp16.{name} is {value!r}: give an integer of at least 1") from None
             if number <= 0 or (name == "loss_scale_window" and not exact):
                 raise ValueError(f"fp16.{name} must be positive with a dynamic loss scale, got {value!r}")
             self.__dict__[name] = number if exact else float(value)

@@ -15,6 +15,6 @@ def parse_range_list(text):
     for part in text.split(","):
         for number in parse_range(part):
             if found and number <= found[-1]:
-                raise ValueError("numbers in a list of ranges must grow")
+                raise ValueError("numbers in a list of ranges must be ascending")
             found.append(number)
     return found

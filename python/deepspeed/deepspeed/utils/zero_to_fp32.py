@@ -169,17 +169,17 @@ def _convert(weights, output_dir, limit, safe_serialization, say):
         path = os.path.join(output_dir, f"{stem}{ending}.index.json")
         with durable_file(path) as part, open(part, "w") as index:
             json.dump({"metadata": {"total_size": total}, "weight_map": where}, index, indent=2)
-        say(f"wrote {path}: which file holds which tensor")
+        say(f"wrote {path}: the list of which file has which tensor")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint_dir", help="the folder that holds the checkpoints, e.g. path/checkpoint-12")
-    parser.add_argument("output_dir", help="where the weights go")
+    parser.add_argument("output_dir", help="the folder to write the weights to")
     parser.add_argument("--max_shard_size", default="5GB", help="largest size of one file")
     parser.add_argument("--safe_serialization", action="store_true", help="write safetensors files")
     parser.add_argument("-t", "--tag", default=None, help="which checkpoint, e.g. global_step1; default: the newest")
-    parser.add_argument("--exclude_frozen_parameters", action="store_true", help="leave frozen parameters out")
+    parser.add_argument("--exclude_frozen_parameters", action="store_true", help="leave out frozen parameters")
     parser.add_argument("-d", "--debug", action="store_true", help="list the weights")
     args = parser.parse_args()
     limit = _bytes(args.max_shard_size)

@@ -16,7 +16,7 @@ class DeepSpeedCPUAdam(KernelOptimizer):
     def __init__(self, model_params, lr=1e-3, bias_correction=True, betas=(0.9, 0.999), eps=1e-8, weight_decay=0,
                  amsgrad=False, adamw_mode=True, fp32_optimizer_states=True):
         if amsgrad:
-            raise RuntimeError("amsgrad is not there: leave it out, or use torch.optim.Adam")
+            raise RuntimeError("amsgrad is not supported: remove it, or use torch.optim.Adam")
         self.adam_w_mode, self.fp32_optimizer_states = adamw_mode, fp32_optimizer_states
         self.kind = "adamw" if adamw_mode else "adam"
         super().__init__(model_params, dict(lr=lr, bias_correction=bias_correction, betas=tuple(betas), eps=eps,

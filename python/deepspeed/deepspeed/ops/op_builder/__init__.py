@@ -75,7 +75,7 @@ class NotImplementedBuilder(OpBuilder):
     NAME = "deepspeed_not_implemented"
 
     def load(self, verbose=True):
-        raise ValueError("no operation is built here: what capstan needs is in its library")
+        raise ValueError("operators are not built separately: Capstan's library already contains what it needs")
 
 
 for _class, _name in _ABSENT.items():

@@ -159,7 +159,7 @@ def partition_activations_in_checkpoint(partition_activation):
 
 def detach_variable(inputs, device=None):
     if not isinstance(inputs, tuple):
-        raise RuntimeError(f"give the inputs as a tuple, not as a {type(inputs).__name__}")
+        raise RuntimeError(f"pass the inputs as a tuple, not as a {type(inputs).__name__}")
     found = []
     for value in inputs:
         if torch.is_tensor(value):

@@ -14,7 +14,7 @@ def kinds_to_move(include, device):
     if _name(device) == "nvme":
         raise ValueError("NVMe offload is not supported for offload_states")
     if _name(device) == "none":
-        logger.warning("offload_states: nothing moves to the device 'none'")
+        logger.warning("offload_states cannot move anything to the device 'none'")
         return []
     return include and [_name(kind) for kind in include if _name(kind) != "contiguous_grad_buffer"]
 

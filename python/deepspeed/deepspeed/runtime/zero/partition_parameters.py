@@ -63,11 +63,10 @@ def _check_home(view, remote_device, pin_memory):
     if remote_device not in (None, "none", section["device"]):
         raise ConfigError(f"remote_device is {remote_device!r}, but the configuration has offload_param.device "
                           f"{section['device']!r}", "zero.Init",
-                          "set zero_optimization.offload_param.device in the configuration, and leave remote_device out")
+                          "set zero_optimization.offload_param.device in the configuration, and remove remote_device")
     if pin_memory and (section["device"] == "none" or not section["pin_memory"]):
         raise ConfigError("pin_memory is for parameters that the configuration offloads, with its own pin_memory",
-                          "zero.Init", "set device and pin_memory in zero_optimization.offload_param, and leave "
-                          "pin_memory out")
+                          "zero.Init", "set device and pin_memory in zero_optimization.offload_param, and remove pin_memory here")
 
 
 def _dtype_from(view):
@@ -151,7 +150,7 @@ def register_external_parameter(module, parameter):
     keeps elsewhere, in a list or a closure.
     """
     if not isinstance(parameter, torch.nn.Parameter):
-        raise RuntimeError(f"a torch.nn.Parameter is needed, not a {type(parameter).__name__}")
+        raise RuntimeError(f"expected a torch.nn.Parameter, got a {type(parameter).__name__}")
     if not hasattr(module, "_external_params"):
         module._external_params = {}
         module.register_forward_pre_hook(_gather_external)
@@ -160,7 +159,7 @@ def register_external_parameter(module, parameter):
 
 def unregister_external_parameter(module, parameter):
     if not isinstance(parameter, torch.nn.Parameter):
-        raise RuntimeError(f"a torch.nn.Parameter is needed, not a {type(parameter).__name__}")
+        raise RuntimeError(f"expected a torch.nn.Parameter, got a {type(parameter).__name__}")
     key = getattr(parameter, "ds_id", id(parameter))
     if key not in getattr(module, "_external_params", {}):
         raise RuntimeError(f"the parameter was not registered with this {type(module).__name__}")
@@ -212,7 +211,7 @@ def _param_methods():
         """Shards parameters that were made later, such as adapters, like this one; before initialize()."""
         handle = handle_of(self)
         if isinstance(handle, EngineParam):
-            raise ConfigError("the model has an engine already, which does not know new parameters", "param_list",
+            raise ConfigError("the model already has an engine, which does not know new parameters", "param_list",
                               "add them before initialize()")
         for param in param_list:
             sharded_init.shard_beside(param, handle)
