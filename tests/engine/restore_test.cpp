@@ -61,6 +61,19 @@ TEST(Load, BringsBackRandomNumbersAndBuffers) {
   });
 }
 
+TEST(Load, GivesAllRanksTheBuffersOfTheFirst) {
+  const TempFolder folder;
+  run_ranks(2, [&folder](comm::Group& group) {
+    World world(group, fp32_options(1));
+    at::Tensor buffer = world.model->named_buffers()["extra"];
+    buffer.fill_(5.0 + group.rank());
+    world.engine.save_checkpoint(folder.path());
+    buffer.zero_();
+    ASSERT_TRUE(world.engine.load_checkpoint(folder.path()).has_value());
+    EXPECT_TRUE(buffer.eq(5.0).all().item<bool>());
+  });
+}
+
 TEST(Load, LeavesTheScheduleWhereItStandsIfAsked) {
   run_ranks(1, [](comm::Group& group) {
     const TempFolder folder;

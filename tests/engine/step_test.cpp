@@ -190,7 +190,8 @@ TEST(Groups, PatternsChooseHyperParameters) {
   EXPECT_FALSE(engine::matches("", "x"));
   EXPECT_TRUE(engine::matches("**a*", "bab"));
   engine::Options options = fp32_options(3);
-  options.optimizer->groups = {{.patterns = {"*.bias", "*norm*"}, .hyper = {.lr = 0}}};
+  options.optimizer->groups = {{.patterns = {"*.bias", "*norm*"}, .hyper = {.lr = 0}},
+                               {.patterns = {"*"}, .hyper = {.lr = 2e-2}}};  // the first that matches
   SmallModel before(kWidth, kBlocks, kClasses);
   fill(*before, 11);
   const Trained after = train(2, options, plain_micro);
@@ -200,7 +201,7 @@ TEST(Groups, PatternsChooseHyperParameters) {
         engine::matches("*.bias", named[i].key()) || engine::matches("*norm*", named[i].key());
     EXPECT_EQ(after.params[i].equal(named[i].value()), fixed) << named[i].key();
   }
-  EXPECT_EQ(after.reports[0].lr, (std::vector<double>{1e-2, 0}));
+  EXPECT_EQ(after.reports[0].lr, (std::vector<double>{1e-2, 0, 2e-2}));
 }
 
 TEST(Schedules, CountAppliedStepsOnly) {
