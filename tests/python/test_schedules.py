@@ -31,6 +31,7 @@ def test_one_cycle_has_bounds_for_each_group():
     assert schedule.min_lrs == [0.001, 0.002] and schedule.max_lrs == [0.01, 0.02]
     assert schedule.get_last_lr() == rates(optimizer) == [0.001, 0.002]
     assert momenta(optimizer) == [(0.8, 0.99), (0.85, 0.99)]  # low once, as the first update is known
+    assert schedule.get_mom() == [(0.9, 0.99), (0.95, 0.99)]  # and the curve begins high
     schedule.step(batch_iteration=4)
     assert rates(optimizer) == pytest.approx([0.01, 0.02])
     assert schedule.get_mom() == momenta(optimizer) == [(pytest.approx(0.8), 0.99), (pytest.approx(0.85), 0.99)]

@@ -142,6 +142,14 @@ class OneCycle(_Schedule):
         self.step_ratio = cycle_first_step_size / self.total_size if self.total_size else 0.0
         super().__init__(optimizer, params, last_batch_iteration)
         self.min_lrs, self.max_lrs = self._per_group(cycle_min_lr), self._per_group(cycle_max_lr)
+        self.max_moms = self._per_group(cycle_max_mom) if cycle_momentum else None
+
+    def get_mom(self):
+        """Before the first step() the start of the curve. The groups hold the lower bound then: it is the first update's."""
+        found = super().get_mom()
+        if found is None or self.last_batch_iteration >= 0:
+            return found
+        return [(high, *both[1:]) if isinstance(both, tuple) else high for both, high in zip(found, self.max_moms)]
 
 
 class WarmupLR(_Schedule):
