@@ -307,6 +307,12 @@ TEST(Cores, AreSharedOutInEqualRuns) {
   EXPECT_THAT(processes[1].cpus, ElementsAre(3, 9, 4, 10, 5, 11));
   EXPECT_EQ(processes[1].numa_node, 1);
   EXPECT_EQ(processes[1].env.at("OMP_NUM_THREADS"), "3");
+  Share second = share;  // as in a job step that starts each rank by itself
+  second.begin = 1;
+  std::vector<Process> alone = rank_processes(second, native().program, {"/bin/true"}, {});
+  ASSERT_EQ(alone.size(), 1u);
+  bind_to_cores(alone, second, cores);
+  EXPECT_EQ(alone[0].cpus, processes[1].cpus);
   bind_to_cores(processes, share, pick_cores(cores, "0,2-4"));
   EXPECT_EQ(processes[0].env.at("OMP_NUM_THREADS"), "2");
   EXPECT_THROW(bind_to_cores(processes, share, pick_cores(cores, "1")), ConfigError);

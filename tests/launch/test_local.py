@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,31 @@ def test_a_killed_rank_is_named_with_its_signal():
     job = shell("[ $RANK = 2 ] && kill -9 $$; sleep 600", n=3)
     assert job.code == 128 + 9
     assert "rank 2 was killed from outside (signal 9, SIGKILL)" in job.err.splitlines()[-1]
+
+
+def test_of_ranks_that_end_together_the_killed_one_is_the_cause(tmp_path):
+    """Their parent stands still until both have ended, and so sees both ends at once."""
+    wait = "echo $$ > pid$RANK.new; mv pid$RANK.new pid$RANK; while [ ! -e go ]; do sleep 0.1; done; exit 3"
+    job = subprocess.Popen([CAPSTAN, "launch", "-n", "2", "--launcher", "local", "--no_python", "/bin/sh", "-c", wait], cwd=tmp_path,
+                           env=clean_environment(), stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: (tmp_path / "pid0").exists() and (tmp_path / "pid1").exists())
+        pids = [int((tmp_path / f"pid{rank}").read_text()) for rank in range(2)]
+
+        def field(pid, number):  # of what follows the name: 0 is the state, 1 the parent
+            return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[number]
+
+        parent = int(field(pids[0], 1))
+        os.kill(parent, signal.SIGSTOP)
+        assert wait_for(lambda: field(parent, 0) == "T")
+        os.kill(pids[1], signal.SIGKILL)
+        (tmp_path / "go").touch()
+        assert wait_for(lambda: all(field(pid, 0) == "Z" for pid in pids))
+        os.kill(parent, signal.SIGCONT)
+        error = job.communicate(timeout=300)[1]
+    finally:
+        job.kill()
+    assert job.returncode == 128 + 9 and "rank 1 was killed from outside" in error.splitlines()[-1], error
 
 
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace_time():

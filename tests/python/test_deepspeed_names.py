@@ -132,9 +132,11 @@ def skipped_init():
     assert tuple(model[0].weight.ds_shape) == (6, 4)
     assert nn.Linear(2, 2, device="meta").to_empty(device="cpu").weight.shape == (2, 2)  # as ever, outside
     engine = deepspeed.initialize(model=model, config=config(3))[0]
-    with deepspeed.zero.GatheredParameters(model.parameters(), modifier_rank=0):
+    with deepspeed.zero.GatheredParameters(model.parameters(), modifier_rank=1):
         for param in model.parameters():
-            param.data.fill_(0.5)
+            param.data.fill_(0.5 if torch.distributed.get_rank() == 1 else 0.25)
+    with deepspeed.zero.GatheredParameters(model.parameters()):
+        assert all(param.eq(0.5).all() for param in model.parameters())
     engine.backward(engine(torch.ones(2, 4)).sum())
     engine.step()
     return engine.was_step_applied()

@@ -44,6 +44,13 @@ TEST(WarmupLr, GivesEachGroupItsOwnValue) {
   EXPECT_EQ(rates_at(warmup, 9, 0, 1).lr, 2.0);
 }
 
+TEST(WarmupLr, OfOneStepTakesTwo) {
+  const WarmupLr one = {.max_lr = {1.0}, .num_steps = 1, .type = WarmupType::linear};
+  const WarmupLr two = {.max_lr = {1.0}, .num_steps = 2, .type = WarmupType::linear};
+  EXPECT_LT(rates_at(two, 1, 0, 0).lr, 1.0);
+  for (int t = -1; t < 4; ++t) EXPECT_EQ(rates_at(one, t, 0, 0).lr, rates_at(two, t, 0, 0).lr);
+}
+
 TEST(WarmupLr, OfNoStepsIsNoWarmupInEverySchedule) {
   expect_lrs(WarmupLr{.max_lr = {0.5}, .num_steps = 0}, -1, {0.5, 0.5, 0.5});
   expect_lrs(WarmupDecayLr{.total_steps = 4, .warmup = {.max_lr = {0.5}, .num_steps = 0}}, -1,
