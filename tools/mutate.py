@@ -158,7 +158,7 @@ class Project:
 
 def table(rows, commit):
     caught = sum(outcome == "caught" for _, outcome, _ in rows)
-    lines = [BEGIN, "## Mutations", "",
+    lines = [BEGIN,
              f"Each breaks one promise in a scratch copy (`tools/mutate.py`). At {commit}: {caught} of {len(rows)} caught.", "",
              "| mutation | folder | caught by | survived |", "|---|---|---|---|"]
     for mutation, outcome, test in rows:
@@ -168,14 +168,9 @@ def table(rows, commit):
 
 
 def record(text):
-    """Before the table of runs, which campaign.py adds to at its end."""
+    """In the place of the table that is there."""
     page = RECORD.read_text()
-    if BEGIN in page:
-        page = page[:page.index(BEGIN)] + text + page[page.index(END) + len(END):]
-    else:
-        runs = page.index("Long runs of")
-        page = page[:runs] + text + "\n\n## Runs\n\n" + page[runs:]
-    RECORD.write_text(page)
+    RECORD.write_text(page[:page.index(BEGIN)] + text + page[page.index(END) + len(END):])
 
 
 def main():
