@@ -167,8 +167,9 @@ class Rules {
     if (table_.has_section("zero_optimization.zenflow")) refuse_sum("ZenFlow");
     if (table_.flag("compile.deepcompile")) refuse_sum("DeepCompile");
     if (table_.flag("prescale_gradients") || table_.number("gradient_predivide_factor") != 1) {
-      problem("\"sum\" never divides, but a division is configured", "gradient_allreduce_op",
-              "use \"mean\", or remove prescale_gradients and gradient_predivide_factor");
+      warning(
+          "\"sum\" never divides: prescale_gradients and gradient_predivide_factor have no effect",
+          "gradient_allreduce_op", "use \"mean\" to divide, or remove the two");
     }
   }
 

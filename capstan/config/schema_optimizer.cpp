@@ -181,6 +181,9 @@ std::vector<Section> optimizer_sections() {
       flag("legacy_fusion", false)
           .refused("there is only one fused step")
           .says("An old fused step of upstream."),
+      any("torch_adam", "null")
+          .no_effect("it works inside \"params\"; in this place DeepSpeed ignores it as well")
+          .says("The key of optimizer.params, in the wrong place."),
   };
   Section one_bit = later_params(
       {"onebitadam", "onebitlamb", "zerooneadam"}, Feature::one_bit,

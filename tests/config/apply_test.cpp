@@ -214,7 +214,6 @@ TEST(Apply, RulesBetweenKeys) {
       "false}}",
       "always corrects its bias");
   has("prescale_gradients: true\ngradient_predivide_factor: 2", "both divide");
-  has("gradient_allreduce_op: sum\nprescale_gradients: true", "\"sum\" never divides");
   has("gradient_allreduce_op: sum\nzero_optimization: {\"stage\": 3}", "with ZeRO stage 3");
   has("gradient_allreduce_op: sum\nzero_optimization: {\"zenflow\": {}}", "with ZenFlow");
   has("gradient_allreduce_op: sum\ncompile: {\"deepcompile\": true}", "with DeepCompile");
@@ -225,6 +224,8 @@ TEST(Apply, RulesBetweenKeys) {
       "\"cycle_max_lr\": 1}}",
       "swap");
   EXPECT_THAT(warnings_of("vocabulary_size: 50257"), HasSubstr("not a multiple of 8"));
+  EXPECT_THAT(warnings_of("gradient_allreduce_op: sum\nprescale_gradients: true"),
+              HasSubstr("\"sum\" never divides"));
 }
 
 TEST(Rules, LambCannotLiveOnNvmeAndTheProblemNamesTheKeyAndTheWayOut) {

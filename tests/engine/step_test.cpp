@@ -190,8 +190,9 @@ TEST(Groups, PatternsChooseHyperParameters) {
   EXPECT_FALSE(engine::matches("", "x"));
   EXPECT_TRUE(engine::matches("**a*", "bab"));
   engine::Options options = fp32_options(3);
-  options.optimizer->groups = {{.patterns = {"*.bias", "*norm*"}, .hyper = {.lr = 0}},
-                               {.patterns = {"*"}, .hyper = {.lr = 2e-2}}};  // the first that matches
+  options.optimizer->groups = {
+      {.patterns = {"*.bias", "*norm*"}, .hyper = {.lr = 0}},
+      {.patterns = {"*"}, .hyper = {.lr = 2e-2}}};  // the first that matches
   SmallModel before(kWidth, kBlocks, kClasses);
   fill(*before, 11);
   const Trained after = train(2, options, plain_micro);

@@ -157,7 +157,6 @@ def test_the_batch_is_told_of_when_it_is_missing_and_one_when_nobody_filled_it_i
     ({"sparse_attention": {"mode": "fixed"}}, "sparse attention: not available yet"),
     ({"zero_optimization": {"stage": 2, "zenflow": {}}}, "ZenFlow: not available yet"),
     ({"capstan": {"recompute": True}}, "gradient_checkpointing_enable()"),
-    ({"gradient_allreduce_op": "sum", "prescale_gradients": True}, "\"sum\" never divides"),
     ({"gradient_allreduce_op": "sum", "zero_optimization": {"stage": 3}}, "not supported with ZeRO stage 3"),
     ({"optimizer": {"type": "OneBitAdam"}}, "not available yet"),
     ({"optimizer": {"type": "Adam", "params": {"max_grad_norm": 1.0}}}, "gradient_clipping"),
