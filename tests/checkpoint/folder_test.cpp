@@ -194,6 +194,7 @@ TEST(Folder, APieceThatIsMissingOrWrittenTwiceIsNoCheckpoint) {
        {Damage{"nothing", 0, 12'000, 12'000, 12'000}, Damage{"no end", 0, 8000, 8000, 8000},
         Damage{"no beginning", 4000, 12'000, 12'000, 12'000},
         Damage{"no middle", 0, 4000, 8000, 12'000}, Damage{"twice", 0, 12'000, 4000, 8000}}) {
+    SCOPED_TRACE(damage.what);
     const test::TempFolder folder;
     io::DurableCalls calls;
     Disk disk = system_disk(calls);
@@ -201,19 +202,21 @@ TEST(Folder, APieceThatIsMissingOrWrittenTwiceIsNoCheckpoint) {
     const FilePlan plan = plan_files(columns, 1 << 30);
     const SaveRequest request{.folder = folder.path(), .tag = "step1"};
     const std::filesystem::path partial = begin_save(request, plan, disk);
-    PieceWriter writer(plan, partial, {.bytes = 64 << 10}, disk);
-    for (Piece piece : test_pieces(columns, 0, 1, 1)) {
-      if (piece.column == kMasterColumn && piece.tensor == "a") {
-        piece.begin = damage.again;
-        piece.end = damage.until;
-        if (piece.begin < piece.end) writer.write(piece);
-        piece.begin = damage.begin;
-        piece.end = damage.end;
-      }
-      writer.write(piece);
+    PieceWriter other(plan, partial, {.bytes = 64 << 10}, disk);  // another rank's; both end apart:
+    PieceWriter writer(plan, partial, {.bytes = 64 << 10}, disk);  // no bytes are written at once
+    std::vector<Piece> pieces = test_pieces(columns, 0, 1, 1);
+    for (Piece& piece : pieces) {
+      if (piece.column != kMasterColumn || piece.tensor != "a") continue;
+      piece.begin = damage.again;
+      piece.end = damage.until;
+      if (piece.begin < piece.end) other.write(piece);
+      piece.begin = damage.begin;
+      piece.end = damage.end;
     }
+    write_part(partial, 1, other.finish(), disk);
+    for (const Piece& piece : pieces) writer.write(piece);
     write_part(partial, 0, writer.finish(), disk);
-    const std::string text = error_text([&] { commit_save(partial, request, plan, 1, disk); });
+    const std::string text = error_text([&] { commit_save(partial, request, plan, 2, disk); });
     const bool whole = damage.what == std::string_view("nothing");
     EXPECT_THAT(text, whole ? HasSubstr("") : HasSubstr("leave a gap or overlap")) << damage.what;
     EXPECT_EQ(text.empty(), whole) << damage.what;
