@@ -23,6 +23,9 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+from process_tree import descendants  # noqa: E402
+
 SAVED = re.compile(r"saved (\S+) \((.*?) in ([\d.]+) s, of which training stood still for ([\d.]+) s; (.*) copied\)")
 STEP = re.compile(r"step (\d+)/")
 UNITS = {unit: 1024**i for i, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))}
@@ -77,16 +80,7 @@ def copy_rate(args):
 
 def kill_all(pid):
     """The launcher and its ranks at once: nobody has time to do anything in order."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            pass  # it has ended meanwhile
-    doomed = [pid]
-    for each in doomed:
-        doomed += [child for child, parent in parents.items() if parent == each]
-    for each in doomed:
+    for each in descendants(pid):
         os.kill(each, signal.SIGKILL)
 
 

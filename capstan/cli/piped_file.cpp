@@ -40,7 +40,7 @@ void write_all(int fd, const char* bytes, std::size_t count, const std::string& 
 int keep_in_memory(const std::string& path) {
   const launch::Fd from(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!from.is_open()) throw io::io_failure({.verb = "open", .file = path}, errno);
-  // Whoever meets a problem in it can tell the name that the user gave (see piped_file.h).
+  // Whoever meets a problem in it can tell the name that the user gave (base/shown_path.h).
   const int memory = ::memfd_create(path.substr(0, kMaxNameBytes).c_str(), 0);
   if (memory < 0) throw io::io_failure({.verb = "keep a copy of", .file = path}, errno);
   std::array<char, 64 << 10> buffer;  // NOLINT: filled by read()

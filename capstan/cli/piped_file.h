@@ -14,9 +14,9 @@ struct FileOption {
 
 // Reads what can be read only once into memory and puts a name there that every process of this
 // machine can open as often as it likes, while this program or the one that it becomes runs; the
-// other options stay as they are. The name is a link to "/memfd:NAME (deleted)" with the NAME that
-// the user gave. Returns words for the end of a command line that say the same.
-// Throws IoError when a pipe cannot be read, or memory is short.
+// other options stay as they are. shown_path() of it is the name that the user gave. Returns words
+// for the end of a command line that say the same. Throws IoError when a pipe cannot be read, or
+// memory is short.
 std::vector<std::string> keep_piped_files(const std::vector<FileOption>& options);
 
 // Throws ConfigError where there are such words and the ranks run on other machines.

@@ -10,6 +10,7 @@
 #include <fnmatch.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/shown_path.h"
 #include "capstan/data/unicode.h"
 
 namespace capstan::data {
@@ -22,7 +23,7 @@ std::string read_whole_file(const fs::path& path) {
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (!file) {
     throw IoError({.what = std::string("cannot read the file: ") + std::strerror(errno),
-                   .where = path.string(),
+                   .where = shown_path(path),
                    .fix = "check that it exists and that you may read it"});
   }
   return text;
@@ -82,7 +83,7 @@ std::vector<Document> read_text(const fs::path& file_or_folder,
                                [](const Document& each) { return !each.text.empty(); });
   if (!any) {
     throw ConfigError({.what = "there is no text",
-                       .where = file_or_folder.string(),
+                       .where = shown_path(file_or_folder),
                        .fix = names.empty()
                                   ? "give a text file, or a folder with text files in it"
                                   : "choose a folder with text files of the names asked for"});

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/shown_path.h"
 #include "capstan/io/file.h"
 
 namespace capstan::data {
@@ -55,14 +56,14 @@ TokenData TokenData::map_file(const std::filesystem::path& path, TokenType type)
     throw ConfigError({.what = "the file has " + std::to_string(bytes) +
                                " bytes, which is not a whole number of tokens; bytes per token: " +
                                std::to_string(width),
-                       .where = path.string(),
+                       .where = shown_path(path),
                        .fix = "check how it was written: uint16 or uint32, without a header"});
   }
   void* const place = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ, MAP_SHARED,
                            file.descriptor()->fd(), 0);
   if (place == MAP_FAILED) {
     throw IoError({.what = std::string("cannot map the file: ") + std::strerror(errno),
-                   .where = path.string(),
+                   .where = shown_path(path),
                    .fix = "put it on a file system that can be memory-mapped"});
   }
   TokenData data;

@@ -46,9 +46,8 @@ std::string emulation_warning(DType params, c10::Device device) {
   if (factor < kWorthAWarning) return "";
   return fmt::format(
       "{0} is emulated on this CPU, which has no instructions for it: a matrix product takes "
-      "{1:.{2}f} "
-      "times as long as in fp32 (just measured). Train in fp32 here, unless the memory that {0} "
-      "saves is worth the time",
+      "{1:.{2}f} times as long as in fp32 (just measured). Train in fp32 here, unless the memory "
+      "that {0} saves is worth the time",
       name(params), factor, factor < 10 ? 1 : 0);
 }
 

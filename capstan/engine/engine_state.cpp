@@ -13,7 +13,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "capstan/base/error.h"
-#include "capstan/device/host_facts.h"
 #include "capstan/engine/emulated_dtype.h"
 #include "capstan/engine/loss.h"
 #include "capstan/engine/out_of_memory.h"

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "capstan/base/shown_path.h"
 #include "capstan/base/text.h"
 #include "capstan/json/literal.h"
 #include "capstan/json/reader.h"
@@ -44,7 +45,7 @@ std::optional<std::string> decode_base64(std::string_view text) {
 }
 
 // Of a file or a pipe; no more of it than is allowed is read.
-std::string bounded_text(const std::filesystem::path& path) {
+std::string bounded_text(const std::filesystem::path& path, const std::string& name) {
   std::ifstream file(path, std::ios::binary);
   std::string text;
   std::array<char, 64 << 10> buffer;  // NOLINT: filled by read()
@@ -55,12 +56,12 @@ std::string bounded_text(const std::filesystem::path& path) {
   if (text.size() > kMaxTextBytes) {
     throw ConfigError(
         {.what = fmt::format("the file has more than {}", format_bytes(kMaxTextBytes)),
-         .where = path.string(),
-         .fix = "give a configuration; is this the right file?"});
+         .where = name,
+         .fix = "check that this is the right file"});
   }
   if (file.is_open() && !file.bad()) return text;
   throw IoError({.what = fmt::format("the file cannot be read: {}", std::strerror(errno)),
-                 .where = path.string(),
+                 .where = name,
                  .fix = "check its permissions"});
 }
 
@@ -72,7 +73,7 @@ bool is_existing_path(const std::string& text) {
 }  // namespace
 
 Document read_file(const std::filesystem::path& path) {
-  const std::string name = path.string();
+  const std::string name = shown_path(path);
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) {
@@ -85,7 +86,7 @@ Document read_file(const std::filesystem::path& path) {
     throw ConfigError(
         {.what = "this is a folder", .where = name, .fix = "give the path of a file in it"});
   }
-  return read_document(bounded_text(path), name);
+  return read_document(bounded_text(path, name), name);
 }
 
 Document read_argument(const std::string& argument) {

@@ -16,6 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from process_tree import descendants  # noqa: E402
+
 CAPSTAN = Path(os.environ["CAPSTAN_BIN"]) / "capstan"
 TIMEOUT = 600  # seconds; a run takes a few on an idle machine
 STEPS = 60
@@ -34,20 +37,6 @@ def losses(path):
     """By step; a line that a kill has cut does not count."""
     whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.exists() else []
     return {line["step"]: line["loss"] for line in map(json.loads, whole) if "loss" in line}
-
-
-def descendants(pid):
-    """With the process itself."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            pass  # it has ended meanwhile
-    found = [pid]
-    for each in found:
-        found += [child for child, parent in parents.items() if parent == each]
-    return found
 
 
 def is_rank(pid):

@@ -53,7 +53,9 @@ def test_training_reads_its_files_from_pipes(folder, ranks):
 
     assert losses("piped") == losses("plain") == losses("stdin") and len(losses("plain")) == 3
     refused = bash(f"{line} none --config <(cat bad.json) --data text.txt", folder, code=2).stderr
-    assert refused.count("AdmaW") == 1
+    assert refused.count("AdmaW") == 1 and "/dev/fd/" in refused and "/proc/" not in refused
+    refused = bash(f"{line} none --config ds.json --data <(true)", folder, code=2).stderr
+    assert "there is no text" in refused and "/dev/fd/" in refused and "/proc/" not in refused
 
 
 def test_text_is_made_from_prompts_in_a_pipe(folder):

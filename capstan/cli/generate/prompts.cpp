@@ -1,28 +1,14 @@
 #include "capstan/cli/generate/prompts.h"
 
 #include <cerrno>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <string_view>
 #include <system_error>
 
 #include "capstan/base/error.h"
+#include "capstan/base/shown_path.h"
 
 namespace capstan::cli::generate {
-namespace {
-
-// A pipe comes as a file in memory that tells where it is from (piped_file.h).
-std::string name_for_people(const std::string& path) {
-  constexpr std::string_view kBegin = "/memfd:";
-  constexpr std::string_view kEnd = " (deleted)";
-  std::error_code error;
-  const std::string target = std::filesystem::read_symlink(path, error).string();
-  if (error || !target.starts_with(kBegin) || !target.ends_with(kEnd)) return path;
-  return target.substr(kBegin.size(), target.size() - kBegin.size() - kEnd.size());
-}
-
-}  // namespace
 
 bool reads_stdin(const Arguments& arguments) {
   return arguments.prompts.empty() && arguments.prompt_file == "-";
@@ -47,7 +33,7 @@ std::vector<std::string> read_prompts(const Arguments& arguments) {
   if (!prompts.empty()) return prompts;
   throw ConfigError(
       {.what = "there is no prompt",
-       .where = reads_stdin(arguments) ? "stdin" : name_for_people(arguments.prompt_file),
+       .where = reads_stdin(arguments) ? "stdin" : shown_path(arguments.prompt_file),
        .fix = "give prompts after the model's folder, or one per line on stdin or in the file "
               "that --prompts names"});
 }

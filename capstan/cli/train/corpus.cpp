@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "capstan/base/shown_path.h"
 #include "capstan/base/text.h"
 #include "capstan/checkpoint/file_bytes.h"
 #include "capstan/checkpoint/folder.h"
@@ -63,8 +64,9 @@ Corpus load_corpus(const DataArguments& arguments, std::int64_t tokens) {
   std::string json = choose_tokenizer(arguments, documents);
   std::unique_ptr<data::Tokenizer> tokenizer;
   if (!json.empty()) {
-    tokenizer = data::read_tokenizer(
-        json, arguments.tokenizer.empty() ? "the learned tokenizer" : arguments.tokenizer);
+    tokenizer =
+        data::read_tokenizer(json, arguments.tokenizer.empty() ? "the learned tokenizer"
+                                                               : shown_path(arguments.tokenizer));
   } else if (!token_file) {
     tokenizer = std::make_unique<data::ByteTokenizer>();
   }
