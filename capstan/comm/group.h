@@ -42,6 +42,9 @@ struct GroupOptions {
 struct ReduceOptions {
   bool accumulate = false;  // add the sum to what `mine` holds, instead of replacing it
   std::string_view label;   // names the operation in errors; copied
+  // > 1: ranks are added in blocks of so many, in mine's dtype, then the blocks: the order of two
+  // levels of groups, for whoever wants its bits without having them.
+  int blocks_of = 1;
 };
 
 // Told about an operation that is over: what it was, and how long it took from its issue.

@@ -1,3 +1,4 @@
+#include <ATen/ops/empty_like.h>
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
@@ -39,6 +40,23 @@ void sum_parts(const GroupState& group, at::Tensor& mine, const at::Tensor& rece
                     accumulate);
 }
 
+// The same in blocks of ranks, then over the blocks.
+void sum_parts_in_blocks(const GroupState& group, at::Tensor& mine, const at::Tensor& received,
+                         const at::Tensor& whole, ReduceOptions options) {
+  const std::int64_t part = mine.numel();
+  std::vector<at::Tensor> blocks;
+  for (int first = 0; first < group.size; first += options.blocks_of) {
+    std::vector<at::Tensor> parts;
+    for (int rank = first; rank < std::min(first + options.blocks_of, group.size); ++rank) {
+      const bool own = group.own != nullptr && rank == group.rank;
+      parts.push_back((own ? whole : received).narrow(0, rank * part, part));
+    }
+    blocks.push_back(at::empty_like(mine));
+    sum_in_rank_order(blocks.back(), parts, /*accumulate=*/false);
+  }
+  sum_in_rank_order(mine, blocks, options.accumulate);
+}
+
 // Sends each rank its part of `whole`; our part arrives from everybody in `received`.
 WorkPtr exchange(GroupState& group, at::Tensor received, at::Tensor whole) {
   if (group.own != nullptr) {
@@ -68,22 +86,26 @@ PendingOp Group::reduce_scatter(at::Tensor mine, at::Tensor whole, ReduceOptions
                        dtype_name(whole.scalar_type()), size(), mine.numel(),
                        dtype_name(mine.scalar_type())));
   }
-  const bool native =
-      reduces_natively(*state_) && !options.accumulate && mine.scalar_type() == whole.scalar_type();
+  const bool in_blocks = options.blocks_of > 1 && options.blocks_of < size();
+  const bool native = reduces_natively(*state_) && !options.accumulate && !in_blocks &&
+                      mine.scalar_type() == whole.scalar_type();
   InFlight op{.group = state_, .facts = facts, .buffers = {mine, whole}};
   if (native) {
     return state_->run(std::move(op),
                        [&] { return state_->backend->_reduce_scatter_base(mine, whole); });
   }
-  if (backend_sums(*state_, whole)) {
+  if (backend_sums(*state_, whole) && !in_blocks) {
     return state_->run(std::move(op), [&] {
       return state_->own->reduce_scatter_ordered(mine, whole, options.accumulate);
     });
   }
   at::Tensor received = state_->buffers.take(whole, whole.numel());
-  op.finish = [group = state_.get(), mine, whole, received,
-               accumulate = options.accumulate]() mutable {
-    sum_parts(*group, mine, received, whole, accumulate);
+  op.finish = [group = state_.get(), mine, whole, received, options, in_blocks]() mutable {
+    if (in_blocks) {
+      sum_parts_in_blocks(*group, mine, received, whole, options);
+    } else {
+      sum_parts(*group, mine, received, whole, options.accumulate);
+    }
     group->buffers.give_back(std::move(received));
   };
   return state_->run(std::move(op), [&] { return exchange(*state_, received, whole); });

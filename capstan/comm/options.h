@@ -16,6 +16,9 @@ struct Options {
   // (a first compilation, a slow disk); shorter reports a dead one sooner.
   std::chrono::seconds timeout{600};
   bool reduce_in_rank_order = true;  // nccl: same bits in every run, but no use of its own rings
+  // > 1: gradients are summed inside of blocks of so many ranks, then over the blocks: the bits of
+  // shard groups (shard::Options::shard_ranks) without having them.
+  int reduce_in_blocks_of = 1;
   ReduceOp reduce_op =
       ReduceOp::mean;               // sum leaves the division by the number of ranks to the caller
   bool prescale_gradients = false;  // divide before the sum: no overflow in fp16, more underflow

@@ -164,17 +164,12 @@ class ConnectedWorld final : public World {
 
 }  // namespace
 
-MeshGroups World::make_mesh(layout::MeshSizes sizes) {
-  const layout::Mesh mesh(sizes, group().size());
-  // Lines of one axis are disjoint, so each rank makes its own only: one call per axis everywhere.
-  const auto make_axis = [&](layout::Axis axis) {
-    return make_group(mesh.line(axis, group().rank()), std::string(layout::to_string(axis)))
-        .value();
-  };
-  Group pipe = make_axis(layout::Axis::pipe);
-  Group data = make_axis(layout::Axis::data);
-  Group tensor = make_axis(layout::Axis::tensor);
-  return {mesh, std::move(pipe), std::move(data), std::move(tensor)};
+// Parts have no rank in common, so each rank makes its own only.
+Group World::make_parts(const std::vector<std::vector<int>>& parts, const std::string& name) {
+  const int rank = group().rank();
+  const auto mine = std::ranges::find_if(
+      parts, [rank](const auto& part) { return std::ranges::find(part, rank) != part.end(); });
+  return make_group(*mine, name).value();
 }
 
 std::unique_ptr<World> make_world(const RankEnv& env, const Options& options,

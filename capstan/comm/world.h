@@ -8,43 +8,30 @@
 #include <vector>
 
 #include "capstan/base/rank_env.h"
-#include "capstan/comm/group.h"
+#include "capstan/comm/group_maker.h"
 #include "capstan/comm/options.h"
-#include "capstan/layout/mesh.h"
 
 namespace capstan::comm {
 
 class Nccl;
 
-// The lines of a mesh that this rank stands on.
-struct MeshGroups {
-  layout::Mesh mesh;
-  Group pipe;
-  Group data;
-  Group tensor;
-};
-
 // Owns:    the connection to the peers; outlives the groups made from it.
 // Threads: one at a time.
 // Ranks:   every rank makes groups in the same order; the n-th group of each rank is the same, or
 //          has no rank in common with the others.
-class World {
- public:
-  virtual ~World() = default;  // communicates nothing: see close()
-
+class World : public GroupMaker {
+ public:  // the destructor communicates nothing: see close()
   virtual const RankEnv& env() const = 0;
   virtual BackendKind backend() const = 0;
   virtual Group& group() = 0;  // all ranks, in order
 
   // Some ranks, in the order given; empty where this rank is not among them.
   virtual std::optional<Group> make_group(std::vector<int> ranks, const std::string& name) = 0;
+  Group make_parts(const std::vector<std::vector<int>>& parts, const std::string& name) override;
 
   // Leaves in order: waits for all ranks, then ends the backend. After a CommError it only ends
   // what is local. Throws CommError when a peer does not come.
   virtual void close() = 0;
-
-  // Throws ConfigError unless the mesh covers the world.
-  MeshGroups make_mesh(layout::MeshSizes sizes);
 };
 
 // start_nccl() of comm/nccl/nccl.h. Handed in by programs that link it: it brings libtorch's CUDA

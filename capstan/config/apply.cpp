@@ -41,6 +41,7 @@ comm::Options to_comm(const Table& table) {
   if (backend == "mpi") options.backend = comm::BackendKind::mpi;
   options.timeout = std::chrono::seconds(table.integer("capstan.timeout_s"));
   options.reduce_in_rank_order = table.flag("capstan.reduce_in_rank_order");
+  options.reduce_in_blocks_of = to_int(table.integer("capstan.reduce_in_blocks_of"));
   options.reduce_op =
       table.text("gradient_allreduce_op") == "sum" ? comm::ReduceOp::sum : comm::ReduceOp::mean;
   options.prescale_gradients = table.flag("prescale_gradients");
@@ -100,6 +101,8 @@ shard::Options to_shard(const Table& table) {
   options.max_live_bytes = bytes("stage3_max_live_parameters");
   options.max_reuse_bytes = bytes("stage3_max_reuse_distance");
   options.overlap_comm = table.is_null(zero("overlap_comm")) || table.flag(zero("overlap_comm"));
+  options.shard_ranks = std::max(0, to_int(table.integer(zero("mics_shard_size"))));
+  options.near_ranks = to_int(table.integer(zero("zero_hpz_partition_size")));
   options.sub_group_elems = table.integer(zero("sub_group_size"));
   options.unit_granularity_elems = table.integer(zero("stage3_module_granularity_threshold"));
   options.unit_names = table.texts("capstan.units");

@@ -33,9 +33,11 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::hessian_eigenvalues, false, "Hessian eigenvalues"},
     FeatureState{Feature::hybrid_engine, false, "the hybrid engine"},
     FeatureState{Feature::layer_drop, false, "progressive layer drop"},
-    FeatureState{Feature::mics, false, "MiCS shard groups"},
+    FeatureState{Feature::mics, true, "MiCS shard groups"},
+    FeatureState{Feature::mics_two_level_gather, false, "MiCS with two-level gathers"},
     FeatureState{Feature::monitors, false, "monitors"},
     FeatureState{Feature::muon, false, "Muon"},
+    FeatureState{Feature::near_copy, true, "ZeRO++ hpZ (gathers among neighbours)"},
     FeatureState{Feature::nebula, false, "other checkpoint engines"},
     FeatureState{Feature::one_bit, false, "1-bit optimizers (compressed communication)"},
     FeatureState{Feature::optimizer_in_backward, true, "optimizer updates during backward"},
@@ -51,7 +53,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::unit_parametrization, false, "muP optimizers"},
     FeatureState{Feature::weight_quantization, false, "quantised weights for inference"},
     FeatureState{Feature::zenflow, false, "ZenFlow"},
-    FeatureState{Feature::zero_plus_plus, false, "ZeRO++ (quantised and two-level communication)"},
+    FeatureState{Feature::zero_plus_plus, false, "ZeRO++ quantised communication"},
 };
 
 const FeatureState& state_of(Feature feature) {

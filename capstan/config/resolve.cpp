@@ -81,7 +81,7 @@ Outcome check(const json::Document& document, const Context& context) {
   Outcome outcome{.problems = std::move(walked.problems), .warnings = std::move(walked.warnings)};
   Table& table = walked.table;
   derive_values(table, context.hidden_size);
-  RuleFindings findings = check_rules(table, document.source);
+  RuleFindings findings = check_rules(table, document.source, context.world_size);
   append_infos(outcome.problems, std::move(findings.problems));
   append_infos(outcome.warnings, std::move(findings.warnings));
   const bool required =

@@ -42,7 +42,7 @@ class Rules {
  public:
   Rules(const Table& table, std::string source) : table_(table), source_(std::move(source)) {}
 
-  RuleFindings run() {
+  RuleFindings run(std::optional<int> ranks) {
     check_precision();
     check_masters();
     check_optimizer();
@@ -50,6 +50,7 @@ class Rules {
     check_gradients();
     check_offload("offload_optimizer", "cpu_offload");
     check_offload("offload_param", "cpu_offload_param");
+    check_groups(ranks);
     check_diagnostics();
     return std::move(findings_);
   }
@@ -195,6 +196,32 @@ class Rules {
     }
   }
 
+  void check_groups(std::optional<int> ranks) {
+    const std::string inside = "zero_optimization.mics_shard_size";
+    const std::string near = "zero_optimization.zero_hpz_partition_size";
+    const bool groups = table_.integer(inside) > 0;
+    const bool copies = table_.integer(near) > 1;
+    if (groups && copies) {
+      problem("mics_shard_size and zero_hpz_partition_size both say where shards end", near,
+              "keep one of the two");
+    }
+    if (copies && table_.integer("zero_optimization.stage") < 3) {
+      warning("zero_hpz_partition_size has no effect below stage 3: parameters are whole there",
+              near, "set \"stage\": 3, or remove the key");
+    }
+    for (const std::string& path : {inside, near}) {
+      const std::int64_t size = table_.integer(path);
+      if (!ranks || size < 2 || size >= *ranks || *ranks % size == 0) continue;
+      problem(fmt::format("{} do not form groups of {}", counted(*ranks, "rank"), size), path,
+              "use a size that divides the number of ranks");
+    }
+    if (groups && ranks && table_.integer(inside) > *ranks) {
+      problem(fmt::format("a shard group of {} is larger than the {} there are",
+                          table_.integer(inside), counted(*ranks, "rank")),
+              inside, "use at most the number of ranks");
+    }
+  }
+
   void check_diagnostics() {
     const auto vocabulary = table_.maybe_integer("vocabulary_size");
     if (vocabulary && *vocabulary % 8 != 0) {
@@ -249,8 +276,8 @@ void derive_values(Table& table, std::optional<std::int64_t> hidden_size) {
   }
 }
 
-RuleFindings check_rules(const Table& table, const std::string& source) {
-  return Rules(table, source).run();
+RuleFindings check_rules(const Table& table, const std::string& source, std::optional<int> ranks) {
+  return Rules(table, source).run(ranks);
 }
 
 }  // namespace capstan::config

@@ -19,7 +19,8 @@ struct RuleFindings {
   std::vector<ErrorInfo> warnings;
 };
 
-// `source` names the file where a value has no place of its own.
-RuleFindings check_rules(const Table& table, const std::string& source);
+// `source` names the file where a value has no place of its own; `ranks` see different data, unset
+// where nobody knows yet how many.
+RuleFindings check_rules(const Table& table, const std::string& source, std::optional<int> ranks);
 
 }  // namespace capstan::config

@@ -71,6 +71,11 @@ Section own_section() {
       flag("reduce_in_rank_order", true)
           .says("NCCL: sum gradients in rank order, so that every run gives the same bits.")
           .costs("false uses NCCL's own reduction: faster on many GPUs, not reproducible."),
+      integer("reduce_in_blocks_of", "1")
+          .at_least(1)
+          .says("Sum gradients inside of blocks of so many ranks, then over the blocks: the same "
+                "bits as mics_shard_size without it. 1: in rank order.")
+          .costs("One more buffer per block; NCCL's own reduction is not used."),
       flag("recompute", false)
           .only_for({Door::program}, Standing::refused,
                     "it applies to the models of capstan train; turn on recomputation in the model "

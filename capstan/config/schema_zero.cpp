@@ -156,8 +156,12 @@ std::vector<Key> later_keys() {
   return {
       integer("zero_hpz_partition_size", "1")
           .at_least(0)
-          .needs(Feature::zero_plus_plus)
-          .says("Ranks of a secondary shard group."),
+          .needs(Feature::near_copy)
+          .says("Stage 3: so many neighbouring ranks, those of a node say, keep a second copy of "
+                "the parameters, cut between them. Gathers after the first of a step stay among "
+                "them. 0 or 1: off.")
+          .costs("Less traffic between nodes; the parameters' bytes divided by this, on each "
+                 "rank."),
       flag("zero_quantized_weights", false)
           .needs(Feature::zero_plus_plus)
           .says("Gather int8 weights."),
@@ -168,9 +172,15 @@ std::vector<Key> later_keys() {
           .needs(Feature::zero_plus_plus)
           .says("Reduce int4 gradients."),
       integer("mics_shard_size", "-1")
+          .at_least(-1)
           .needs(Feature::mics)
-          .says("Ranks of a shard group; -1: off."),
-      flag("mics_hierarchical_params_gather", false).needs(Feature::mics).says("Two-level gather."),
+          .says("All that the stage shards is cut over so many neighbouring ranks; these groups "
+                "are replicas of each other, and sum their gradients once a step. -1 or 0: over "
+                "all ranks.")
+          .costs("Smaller: less traffic between nodes, more memory on each rank."),
+      flag("mics_hierarchical_params_gather", false)
+          .needs(Feature::mics_two_level_gather)
+          .says("Two-level gather."),
       flag("save_muon_momentum_buffer_in_memory", false)
           .needs(Feature::muon)
           .says("Keep Muon's moment out of nvme."),

@@ -17,14 +17,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "capstan/base/log.h"
-#include "capstan/engine/agreement.h"
 #include "capstan/engine/checkpoint_types.h"
 #include "capstan/engine/options.h"
+#include "capstan/engine/parts.h"
 #include "capstan/engine/run_log.h"
-#include "capstan/engine/torch_updater.h"
 #include "capstan/precision/loss_scale.h"
-#include "capstan/schedule/schedule.h"
 #include "capstan/shard/put_aside.h"
 #include "capstan/shard/sharded_model.h"
 
@@ -39,17 +36,6 @@ class Hooks;
 }
 
 namespace capstan::engine {
-
-// What only code can give; everything else is in Options.
-struct Parts {
-  comm::Group* group = nullptr;  // unset: the ranks of the launcher; must outlive the engine
-  Logger* logger = nullptr;      // unset: silence; must outlive the engine
-  OptimizerFactory optimizer;    // takes the place of Options::optimizer
-  UpdaterFactory updater;        // likewise, and need not be libtorch's
-  schedule::Function schedule;   // takes the place of Options::schedule
-  ModelExtras extras;            // for checkpoints; a C++ model's buffers and aliases are found
-  SharedValues shared;           // compared between ranks before the options, by the caller's names
-};
 
 struct BackwardOptions {
   bool retain_graph = false;

@@ -45,7 +45,7 @@ auto EngineState::guarded(Phase phase, Body&& body) {
     const char* const name = phase == Phase::step ? "step" : "backward";
     const std::string what = without_trace(error);
     if (phase == Phase::step || group_->size() > 1) {
-      group_->abort(fmt::format("rank {} failed in {}: {}", group_->rank(), name, what));
+      mesh_->abort(fmt::format("rank {} failed in {}: {}", group_->rank(), name, what));
     }
     if (is_out_of_memory(error)) {
       throw OutOfMemory(
@@ -93,16 +93,20 @@ void EngineState::join(const Parts& parts) {
     world_ = comm::make_world(read_rank_env(process_env()), options.comm);
     group_ = &world_->group();
   }
+  comm::GroupMaker* const maker = world_ != nullptr ? world_.get() : parts.groups;
+  mesh_ =
+      std::make_unique<comm::MeshGroups>(make_mesh(options.shard, group_->size()), *group_, maker);
   Logger& logger = parts.logger != nullptr ? *parts.logger : silence_;
   log_ = std::make_unique<RunLog>(logger, RunLog::Voice{group_->rank() == 0, options.log_level},
                                   options.profile, options.batch.train_samples);
 }
 
 void EngineState::build(const shard::ModelView& view) {
-  shard::Plan plan = make_plan(view, options, group_->size());
+  const layout::Mesh& mesh = mesh_->mesh();
+  shard::Plan plan = make_plan(view, options, mesh);
   state_settings_ = state_settings(options);
-  shard::Settings settings = shard_settings(options, group_->size(), state_settings_);
-  after_sum_ = averaging(options.comm, group_->size()).after_sum;
+  shard::Settings settings = shard_settings(options, mesh, state_settings_);
+  after_sum_ = averaging(options.comm, mesh.size(layout::kDataAxes)).after_sum;
   prepare_buffers(view.buffers, options.precision, *group_);
   if (options.store.optimizer.auto_ratio && settings.host.used()) {
     const auto room = device_room(view, options.store, *group_);
@@ -114,7 +118,7 @@ void EngineState::build(const shard::ModelView& view) {
       if (room.has_value()) check_host_memory(plan, settings, *room);
     });
   }
-  sharded = std::make_unique<shard::ShardedModel>(std::move(plan), view, *group_, settings);
+  sharded = std::make_unique<shard::ShardedModel>(std::move(plan), view, *mesh_, settings);
   const std::string why_not = sharded->why_not_pinned();
   if (!why_not.empty()) {
     log_->say(LogLevel::warning,
@@ -350,7 +354,7 @@ int EngineState::moment_index(std::string_view which) const {
 }
 
 std::string EngineState::describe() const {
-  return describe_run(options, sharded->plan(), sharded->settings(), group_->size());
+  return describe_run(options, sharded->plan(), sharded->settings(), mesh_->mesh());
 }
 
 }  // namespace capstan::engine

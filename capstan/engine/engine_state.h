@@ -13,6 +13,7 @@
 #include "capstan/checkpoint/folder.h"
 #include "capstan/checkpoint/folder_lock.h"
 #include "capstan/checkpoint/memory_ahead.h"
+#include "capstan/comm/mesh_groups.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/checkpoint_types.h"
 #include "capstan/engine/early_choice.h"
@@ -151,6 +152,7 @@ class EngineState {
   NullLogger silence_;
   std::unique_ptr<comm::World> world_;  // only where nobody gave us a group
   comm::Group* group_ = nullptr;
+  std::unique_ptr<comm::MeshGroups> mesh_;
   int no_sync_depth_ = 0;
   bool foreign_allowed_ = false;  // although the loss needs its scale
   double foreign_factor_ = 1;     // of its gradients: what the dtype of its loss does not hold

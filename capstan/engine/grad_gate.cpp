@@ -54,8 +54,9 @@ void GradGate::list_pieces(const shard::ShardedModel& model) {
   for (const int unit : model.step_order()) {
     const shard::UnitSpec& spec = model.plan().units[static_cast<std::size_t>(unit)];
     UnitPieces& mine = units_[static_cast<std::size_t>(unit)];
-    mine.begin = pieces_.size();
-    for (const layout::SlotPiece& piece : spec.layout.pieces(model.group().rank())) {
+    mine.begin = mine.end = pieces_.size();
+    if (!model.groups(unit).counted) continue;
+    for (const layout::SlotPiece& piece : spec.layout.pieces(model.groups(unit).cut->rank())) {
       mine.in_shard.push_back(piece.in_shard.begin);
       pieces_.push_back({.elems = piece.in_shard.size(), .first_block = block_count_});
       block_count_ += optim::sum_block_count(piece.in_shard.size());

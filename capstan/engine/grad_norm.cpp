@@ -24,7 +24,8 @@ LocalSums sum_own_shards(shard::ShardedModel& model, const optim::CpuRun& run) {
   for (const int unit : model.step_order()) {
     const shard::UnitSpec& spec = plan.units[static_cast<std::size_t>(unit)];
     const at::Tensor& grads = model.gradient_shard(unit);
-    for (const layout::SlotPiece& piece : spec.layout.pieces(model.group().rank())) {
+    if (!model.groups(unit).counted) continue;
+    for (const layout::SlotPiece& piece : spec.layout.pieces(model.groups(unit).cut->rank())) {
       const double squares =
           optim::sum_squares(const_column(grads, piece.in_shard.begin), piece.in_shard.size(), run);
       sums.squares += squares;

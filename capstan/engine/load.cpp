@@ -208,7 +208,8 @@ void EngineState::read_unit(Reader& reader, const LoadPlan& plan, int unit) {
   const bool part = sharded->settings().policy.shards_optimizer();
   const at::Tensor& params = part ? sharded->unit(unit).shard() : sharded->unit(unit).flat();
   const at::Tensor& masters = spec.trainable ? sharded->states(unit).master : params;
-  for (const layout::SlotPiece& piece : shard::owned_elems(spec, part, group_->rank()).pieces) {
+  const int rank = sharded->groups(unit).cut->rank();
+  for (const layout::SlotPiece& piece : shard::owned_elems(spec, part, rank).pieces) {
     const int param = spec.params[static_cast<std::size_t>(piece.slot)];
     const IndexTensor* stored = plan.weights[static_cast<std::size_t>(param)];
     if (stored == nullptr) continue;

@@ -60,6 +60,19 @@ constexpr std::int64_t kCudaAlignBytes = 512;
 // last one hardly delays the end.)
 constexpr std::int64_t kPieceElems = std::int64_t{1} << 23;
 
+// Whether a second copy of the parameters is kept: among fewer ranks than share the first.
+bool keeps_near(const shard::Options& options, int ranks) {
+  return policy_for(options).params == shard::Gather::per_use && options.near_ranks > 1 &&
+         options.near_ranks < ranks;
+}
+
+// Over everybody, where a second copy serves those near by; else inside of the shard groups.
+shard::UnitAxes axes_of(const shard::Options& options, const layout::Mesh& mesh) {
+  if (!keeps_near(options, mesh.world_size())) return {};
+  const shard::UnitAxes hybrid;
+  return {.cut = hybrid.all(), .summed = {}, .near = hybrid.cut};
+}
+
 std::optional<DType> own_dtype(const at::Tensor& param) {
   for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
     if (param.scalar_type() == shard::torch_dtype(dtype)) return dtype;
@@ -142,7 +155,28 @@ Averaging averaging(const comm::Options& options, int ranks) {
   return {1.0 / options.predivide_factor, options.predivide_factor / ranks};
 }
 
-shard::Plan make_plan(const shard::ModelView& view, const Options& options, int ranks) {
+layout::Mesh make_mesh(const shard::Options& options, int ranks) {
+  const bool near = keeps_near(options, ranks);
+  const int shards = near                      ? options.near_ranks
+                     : options.shard_ranks > 0 ? options.shard_ranks
+                                               : ranks;
+  if (near && options.shard_ranks > 0) {
+    throw ConfigError({.what = "shard groups and a second copy of the parameters were both asked "
+                               "for; each says where shards end",
+                       .where = "shard groups",
+                       .fix = "choose one of the two"});
+  }
+  if (shards > ranks || ranks % shards != 0) {
+    throw ConfigError(
+        {.what = fmt::format("{} do not form groups of {}", counted(ranks, "rank"), shards),
+         .where = "shard groups",
+         .fix = "use a group size that divides the number of ranks"});
+  }
+  return layout::Mesh({.replica = ranks / shards, .shard = shards}, ranks);
+}
+
+shard::Plan make_plan(const shard::ModelView& view, const Options& options,
+                      const layout::Mesh& mesh) {
   const precision::Options& precision = options.precision;
   const Mixture mixture = mixture_of(view, precision.params);
   std::vector<shard::ParamSpec> params;
@@ -161,8 +195,11 @@ shard::Plan make_plan(const shard::ModelView& view, const Options& options, int 
     if (dtype != precision.params && !configured) spec.travel = precision.grad_accum;
     params.push_back(std::move(spec));
   }
+  const shard::UnitAxes axes = axes_of(options.shard, mesh);
   return shard::make_plan(std::move(params), view.boundaries,
-                          {.world_size = ranks,
+                          {.shards = mesh.size(axes.cut),
+                           .axes = axes,
+                           .near_shards = axes.near.empty() ? 0 : mesh.size(axes.near),
                            .align_bytes = view.home().is_cuda() ? kCudaAlignBytes : kCpuAlignBytes,
                            .persistence_threshold_elems = options.shard.persistence_threshold_elems,
                            .persistence_total_elems = options.shard.persistence_total_elems});
@@ -185,7 +222,7 @@ shard::StateSettings state_settings(const Options& options) {
   return settings;
 }
 
-shard::Settings shard_settings(const Options& options, int ranks,
+shard::Settings shard_settings(const Options& options, const layout::Mesh& mesh,
                                const shard::StateSettings& states) {
   const shard::Policy policy = shard::policy_for(options.shard);
   const store::OptimizerOptions& optimizer = options.store.optimizer;
@@ -201,8 +238,9 @@ shard::Settings shard_settings(const Options& options, int ranks,
       .reduce = {.schedule = policy.reduce,
                  .accum = options.precision.grad_accum,
                  .travel = options.precision.reduce_dtype(),
-                 .before_sum = averaging(options.comm, ranks).before_sum,
-                 .overlap = options.shard.overlap_comm},
+                 .before_sum = averaging(options.comm, mesh.size(layout::kDataAxes)).before_sum,
+                 .overlap = options.shard.overlap_comm,
+                 .blocks_of = options.comm.reduce_in_blocks_of},
       .states = states,
       .host = {.optimizer_share = off_device ? optimizer.ratio : 0,
                .params_share = params.placement == store::Placement::device ? 0.0 : 1.0,
@@ -258,7 +296,7 @@ void check_host_memory(const shard::Plan& plan, const shard::Settings& settings,
 }
 
 std::string describe_run(const Options& options, const shard::Plan& plan,
-                         const shard::Settings& settings, int ranks) {
+                         const shard::Settings& settings, const layout::Mesh& mesh) {
   std::int64_t elems = 0;
   for (const shard::ParamSpec& param : plan.params) elems += param.numel();
   std::string text =
@@ -266,8 +304,14 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
                   plan.trainable_elems(), counted(std::ssize(plan.units), "unit"),
                   precision::dtype_table(
                       options.precision,
-                      {.data_parallel = ranks,
-                       .parameter_parallel = settings.policy.shards_optimizer() ? ranks : 1}));
+                      {.data_parallel = mesh.size(layout::kDataAxes),
+                       .parameter_parallel = settings.policy.shards_optimizer()
+                                                 ? mesh.size(axes_of(options.shard, mesh).cut)
+                                                 : 1}));
+  if (keeps_near(options.shard, mesh.world_size())) {
+    text +=
+        fmt::format("\nsecond copy             cut over {} near ranks", options.shard.near_ranks);
+  }
   if (settings.host.used()) {
     text += fmt::format(
         "\nhost memory             {} ({:.0f} % of the optimizer and {:.0f} % of the "

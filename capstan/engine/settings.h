@@ -21,9 +21,13 @@ struct Averaging {
 };
 Averaging averaging(const comm::Options& options, int ranks);
 
-shard::Plan make_plan(const shard::ModelView& view, const Options& options, int ranks);
+// The ranks as a grid. Throws ConfigError where they do not form groups as large as asked for.
+layout::Mesh make_mesh(const shard::Options& options, int ranks);
+
+shard::Plan make_plan(const shard::ModelView& view, const Options& options,
+                      const layout::Mesh& mesh);
 shard::StateSettings state_settings(const Options& options);
-shard::Settings shard_settings(const Options& options, int ranks,
+shard::Settings shard_settings(const Options& options, const layout::Mesh& mesh,
                                const shard::StateSettings& states);
 
 // Casts floating-point buffers as the options say; rank 0's become everybody's. Collective.
@@ -35,6 +39,6 @@ void check_host_memory(const shard::Plan& plan, const shard::Settings& settings,
 
 // Mesh, dtypes and memory as a table.
 std::string describe_run(const Options& options, const shard::Plan& plan,
-                         const shard::Settings& settings, int ranks);
+                         const shard::Settings& settings, const layout::Mesh& mesh);
 
 }  // namespace capstan::engine

@@ -37,9 +37,10 @@ int param_of(const shard::UnitSpec& unit, int slot) {
 // The part of `values`, which holds `held` of a slot, that lies in this rank's shard.
 void add_own_part(std::vector<HeldElems>& parts, const shard::ShardedModel& model, int unit,
                   const layout::SlotPiece& held, const at::Tensor& values) {
+  if (!model.groups(unit).counted) return;
   const shard::UnitSpec& spec = unit_at(model, unit);
   const ElemRange slot = spec.layout.slots()[static_cast<std::size_t>(held.slot)];
-  const ElemRange shard = spec.layout.shard(model.group().rank());
+  const ElemRange shard = spec.layout.shard(model.groups(unit).cut->rank());
   const ElemRange mine =
       layout::intersect({shard.begin - slot.begin, shard.end - slot.begin}, held.in_slot);
   if (mine.size() == 0) return;
@@ -143,7 +144,9 @@ std::vector<HeldElems> weights_to_write(shard::ShardedModel& model) {
   for (std::size_t u = 0; u < model.plan().units.size(); ++u) {
     const shard::UnitSpec& spec = model.plan().units[u];
     const at::Tensor& shard = model.unit(static_cast<int>(u)).shard();
-    for (const layout::SlotPiece& piece : spec.layout.pieces(model.group().rank())) {
+    const shard::UnitGroups& groups = model.groups(static_cast<int>(u));
+    if (!groups.counted) continue;
+    for (const layout::SlotPiece& piece : spec.layout.pieces(groups.cut->rank())) {
       parts.push_back({param_of(spec, piece.slot), piece.in_slot,
                        shard.narrow(0, piece.in_shard.begin, piece.in_shard.size())});
     }

@@ -18,7 +18,8 @@ ParamPiece make_piece(shard::ShardedModel& model, int unit, const layout::SlotPi
   const int param = spec.params[static_cast<std::size_t>(piece.slot)];
   const shard::ParamSpec& of = model.plan().params[static_cast<std::size_t>(param)];
   const bool whole = piece.in_shard.size() == of.numel();
-  const bool sharded = model.settings().policy.shards_optimizer() && model.group().size() > 1;
+  const bool sharded =
+      model.settings().policy.shards_optimizer() && model.groups(unit).cut->size() > 1;
   const bool stays = states.master_is_params() && model.unit(unit).keeps_whole();
   if (whole && stays && !sharded) return {param, model.unit(unit).param(piece.slot), true};
   at::Tensor values = states.master.narrow(0, piece.in_shard.begin, piece.in_shard.size()).detach();

@@ -62,7 +62,7 @@ void check(const Options& options) {
                      .fix = "correct the values above"});
 }
 
-std::string dtype_table(const Options& options, MeshSizes mesh) {
+std::string dtype_table(const Options& options, RankCounts mesh) {
   std::string text = fmt::format("{:<24}{:<6}{}\n", "precision", "dtype", "bytes per element");
   text += row("parameters", options.params);
   text += row("gradients on the wire", options.reduce_dtype());

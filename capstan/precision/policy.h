@@ -9,7 +9,7 @@
 namespace capstan::precision {
 
 // How many ranks share the work, for the table's last line.
-struct MeshSizes {
+struct RankCounts {
   int data_parallel = 1;       // ranks that see different data
   int parameter_parallel = 1;  // ranks over which parameters and states are sharded
 };
@@ -18,6 +18,6 @@ struct MeshSizes {
 void check(const Options& options);
 
 // Several lines, without a newline at the end.
-std::string dtype_table(const Options& options, MeshSizes mesh);
+std::string dtype_table(const Options& options, RankCounts mesh);
 
 }  // namespace capstan::precision

@@ -278,14 +278,16 @@ void bind_engine(py::module_& module) {
   py::class_<PyEngine> type(module, "Engine", "The engine behind capstan.Engine.");
   type.def(py::init([](const PyModel& model, const config::Resolved& config,
                        std::shared_ptr<comm::Group> group, const py::object& optimizer,
-                       std::vector<std::pair<std::string, std::string>> shared, py::object log) {
+                       std::vector<std::pair<std::string, std::string>> shared, py::object log,
+                       py::object make_parts) {
              PyOptimizer read = read_optimizer(optimizer);
              read.shared = std::move(shared);
-             return std::make_unique<PyEngine>(model, config, std::move(group), read,
-                                               std::move(log));
+             return std::make_unique<PyEngine>(model, config,
+                                               PyRanks{std::move(group), std::move(make_parts)},
+                                               read, std::move(log));
            }),
            py::arg("model"), py::arg("config"), py::arg("group"), py::arg("optimizer"),
-           py::arg("shared"), py::arg("log"));
+           py::arg("shared"), py::arg("log"), py::arg("make_parts"));
   bind_use(type);
   bind_step(type);
   bind_access(type);

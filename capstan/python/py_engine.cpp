@@ -116,9 +116,24 @@ class PyEngine::Log final : public Logger {
   std::shared_ptr<py::object> callable_;
 };
 
-PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
-                   std::shared_ptr<comm::Group> group, const PyOptimizer& optimizer, py::object log)
-    : group_(std::move(group)), log_(std::make_shared<Log>(shared_object(std::move(log)))) {
+// Over groups of torch.distributed, which Python makes.
+class PyEngine::Parts final : public comm::GroupMaker {
+ public:
+  explicit Parts(std::shared_ptr<py::object> make) : make_(std::move(make)) {}
+  comm::Group make_parts(const std::vector<std::vector<int>>& parts, const std::string&) override {
+    const py::gil_scoped_acquire gil;
+    return std::move(*(*make_)(parts).cast<std::shared_ptr<comm::Group>>());
+  }
+
+ private:
+  std::shared_ptr<py::object> make_;
+};
+
+PyEngine::PyEngine(const PyModel& model, const config::Resolved& config, PyRanks ranks,
+                   const PyOptimizer& optimizer, py::object log)
+    : group_(std::move(ranks.group)),
+      parts_(std::make_shared<Parts>(shared_object(std::move(ranks.make_parts)))),
+      log_(std::make_shared<Log>(shared_object(std::move(log)))) {
   engine::Options options = config.engine;
   const bool given = !optimizer.kind.empty() || !optimizer.make_step.is_none();
   if (given) {  // its groups hold the rates, where Python's schedules set them
@@ -126,7 +141,7 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config,
     options.optimizer.reset();
   }
   options.precision.cast_inputs = false;  // done once, at the root
-  engine::Parts parts{.group = group_.get(), .logger = log_.get()};
+  engine::Parts parts{.group = group_.get(), .groups = parts_.get(), .logger = log_.get()};
   parts.shared = config::shared_values(config.table);
   parts.shared.insert(parts.shared.end(), optimizer.shared.begin(), optimizer.shared.end());
   for (const auto& [name, tensor] : model.stored_buffers) {

@@ -47,10 +47,16 @@ struct PyOptimizer {
   std::vector<std::pair<std::string, std::string>> shared;
 };
 
+// All ranks, and make_parts(lists of ranks) -> the group of the list that this rank is in.
+struct PyRanks {
+  std::shared_ptr<comm::Group> group;
+  pybind11::object make_parts;
+};
+
 // Threads: one caller at a time; needs no GIL but where a callable is called.
 class PyEngine {
  public:
-  PyEngine(const PyModel& model, const config::Resolved& config, std::shared_ptr<comm::Group> group,
+  PyEngine(const PyModel& model, const config::Resolved& config, PyRanks ranks,
            const PyOptimizer& optimizer, pybind11::object log);
 
   engine::Engine& engine() { return *engine_; }
@@ -80,10 +86,12 @@ class PyEngine {
 
  private:
   class Log;
+  class Parts;
 
   std::int64_t changes_ = 0;
   std::vector<std::string> boundary_names_;
   std::shared_ptr<comm::Group> group_;
+  std::shared_ptr<comm::GroupMaker> parts_;
   std::shared_ptr<Logger> log_;
   std::shared_ptr<engine::Engine> engine_;  // ends without the GIL
 };

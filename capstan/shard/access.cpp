@@ -102,7 +102,7 @@ at::Tensor read_whole(ShardedModel& model, int param, ColumnName column) {
   if (part.numel() == unit.layout.padded_elems())
     return slot_of(part, unit, place.slot, spec.sizes);
   const at::Tensor whole = at::empty({unit.layout.padded_elems()}, part.options());
-  model.group().all_gather(whole, part, unit.name).wait();
+  model.groups(place.unit).cut->all_gather(whole, part, unit.name).wait();
   return slot_of(whole, unit, place.slot, spec.sizes);
 }
 
@@ -128,7 +128,7 @@ void write_whole(ShardedModel& model, int param, ColumnName column, const at::Te
   }
   const layout::ElemRange slot = unit.layout.slots()[static_cast<std::size_t>(place.slot)];
   const layout::ElemRange range = column.column == Column::gradient
-                                      ? unit.layout.shard(model.group().rank())
+                                      ? unit.layout.shard(model.groups(place.unit).cut->rank())
                                       : model.states(place.unit).owned.range;
   write_part(own_part(model, place.unit, column), range, slot, value);
   if (column.column == Column::gradient) model.reducer().sum_was_set();
@@ -145,12 +145,13 @@ void write_param(ShardedModel& model, int param, const at::Tensor& value) {
   Unit& unit = model.unit(place.unit);
   const layout::ElemRange slot = unit_spec_of.layout.slots()[static_cast<std::size_t>(place.slot)];
   // The shard, which is part of the flat buffer for units that stay whole; and the whole slot.
-  write_part(unit.shard(), unit_spec_of.layout.shard(model.group().rank()), slot, value);
+  write_part(unit.shard(), unit_spec_of.layout.shard(model.groups(place.unit).cut->rank()), slot,
+             value);
   if (unit.state() == UnitState::whole) unit.slot(place.slot).copy_(value);
   if (spec.trainable && !model.states(place.unit).master_is_params()) {
     write_part(model.states(place.unit).master, model.states(place.unit).owned.range, slot, value);
   }
-  unit.bump_versions();
+  unit.values_changed();
 }
 
 void take_from(ShardedModel& model, int param, int root) {
@@ -199,7 +200,7 @@ at::Tensor local_part(ShardedModel& model, int param, ColumnName column) {
   if (range.size() == 0) return part.narrow(0, 0, 0);
   const std::int64_t slot = unit.layout.slots()[static_cast<std::size_t>(place.slot)].begin;
   const std::int64_t first = column.column == Column::gradient
-                                 ? unit.layout.shard(model.group().rank()).begin
+                                 ? unit.layout.shard(model.groups(place.unit).cut->rank()).begin
                                  : model.states(place.unit).owned.range.begin;
   return part.narrow(0, slot + range.begin - first, range.size());
 }
@@ -222,7 +223,7 @@ at::Tensor local_param(ShardedModel& model, int param) {
   const layout::FlatLayout& layout = unit_spec(model, param).layout;
   const at::Tensor& shard = model.unit(place.unit).shard();
   if (layout.slots().size() == 1) return shard;
-  const layout::ElemRange mine = layout.shard(model.group().rank());
+  const layout::ElemRange mine = layout.shard(model.groups(place.unit).cut->rank());
   const layout::ElemRange both =
       layout::intersect(mine, layout.slots()[static_cast<std::size_t>(place.slot)]);
   return both.size() == 0 ? shard.narrow(0, 0, 0)
@@ -239,7 +240,8 @@ at::Tensor assemble(ShardedModel& model, int param, const at::Tensor& mine) {
   // Pieces differ in size from rank to rank: each rank adds its own to zeros.
   at::Tensor whole = at::zeros({spec.numel()}, mine.options().device(model.device()));
   if (range.size() > 0) whole.narrow(0, range.begin, range.size()).copy_(mine.reshape({-1}));
-  model.group().all_reduce(whole, spec.name).wait();
+  const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
+  model.groups(place.unit).cut->all_reduce(whole, spec.name).wait();
   return whole.view(spec.sizes);
 }
 

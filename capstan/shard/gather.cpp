@@ -4,9 +4,9 @@
 
 namespace capstan::shard {
 
-Gatherer::Gatherer(std::span<Unit> units, comm::Group& group, const GatherLimits& limits,
-                   HostTraffic* traffic)
-    : units_(units), group_(group), limits_(limits), traffic_(traffic), slots_(units.size()) {
+Gatherer::Gatherer(std::span<Unit> units, std::span<const UnitGroups> groups,
+                   const GatherLimits& limits, HostTraffic* traffic)
+    : units_(units), groups_(groups), limits_(limits), traffic_(traffic), slots_(units.size()) {
   for (const Unit& unit : units) {
     const bool released = !unit.keeps_whole();
     bytes_.push_back(released ? unit.spec().whole_bytes() : 0);
@@ -19,10 +19,13 @@ void Gatherer::start(int unit) {
   before_gather(unit);
   target.start_gather();
   live_bytes_ += bytes_[static_cast<std::size_t>(unit)];
-  if (target.shard_on_host()) {
+  const std::string& name = target.spec().name;
+  if (target.near_is_fresh()) {
+    slot(unit).gather = groups(unit).near->all_gather(target.flat(), target.near(), name);
+  } else if (target.shard_on_host()) {
     start_from_host(unit);
   } else if (!target.gather_is_free()) {
-    slot(unit).gather = group_.all_gather(target.flat(), target.shard(), target.spec().name);
+    slot(unit).gather = groups(unit).cut->all_gather(target.flat(), target.shard(), name);
   }
 }
 
@@ -32,9 +35,9 @@ void Gatherer::start_from_host(int unit) {
   Unit& target = at(unit);
   const at::Tensor part = target.own_part();
   slot(unit).from_host = traffic_->send_ahead(part, bring ? bring(unit) : target.shard());
-  if (group_.size() == 1) return;
+  if (groups(unit).cut->size() == 1) return;
   const c10::OptionalStreamGuard behind_the_copy(traffic_->to_device());
-  slot(unit).gather = group_.all_gather(target.flat(), part, target.spec().name);
+  slot(unit).gather = groups(unit).cut->all_gather(target.flat(), part, target.spec().name);
 }
 
 void Gatherer::finish(int unit) {
@@ -43,6 +46,7 @@ void Gatherer::finish(int unit) {
   slot(unit).gather = {};
   if (traffic_ != nullptr) traffic_->await(slot(unit).from_host);
   at(unit).show();
+  if (!at(unit).keeps_whole()) at(unit).keep_near();
 }
 
 void Gatherer::release(int unit) {

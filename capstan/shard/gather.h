@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "capstan/comm/group.h"
 #include "capstan/shard/host_traffic.h"
 #include "capstan/shard/unit.h"
+#include "capstan/shard/unit_groups.h"
 #include "capstan/shard/use_trace.h"
 
 namespace capstan::shard {
@@ -26,8 +26,9 @@ struct GatherLimits {
 // Ranks:   collective; every rank calls in the same order.
 class Gatherer {
  public:
-  // `units`, `group` and `traffic` must outlive this; traffic is needed for shards on the host.
-  Gatherer(std::span<Unit> units, comm::Group& group, const GatherLimits& limits,
+  // `groups` are those of each unit. All must outlive this; traffic is needed for shards on the
+  // host.
+  Gatherer(std::span<Unit> units, std::span<const UnitGroups> groups, const GatherLimits& limits,
            HostTraffic* traffic = nullptr);
 
   // Makes these units whole and pins them, then starts gathering what usually comes next. When this
@@ -74,9 +75,10 @@ class Gatherer {
   void used(int unit);
   Unit& at(int unit) { return units_[static_cast<std::size_t>(unit)]; }
   Slot& slot(int unit) { return slots_[static_cast<std::size_t>(unit)]; }
+  const UnitGroups& groups(int unit) const { return groups_[static_cast<std::size_t>(unit)]; }
 
   std::span<Unit> units_;
-  comm::Group& group_;
+  std::span<const UnitGroups> groups_;
   GatherLimits limits_;
   HostTraffic* traffic_;
   UseTrace trace_;

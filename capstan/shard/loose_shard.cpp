@@ -26,11 +26,16 @@ std::vector<layout::ElemRange> even_ranges(std::int64_t numel, std::int64_t elem
   return ranges;
 }
 
-std::vector<layout::ElemRange> ranges_of_slot(const layout::FlatLayout& layout, std::size_t slot) {
-  const layout::ElemRange all = layout.slots()[slot];
-  std::vector<layout::ElemRange> ranges(static_cast<std::size_t>(layout.world_size()));
-  for (int rank = 0; rank < layout.world_size(); ++rank) {
-    const layout::ElemRange both = layout::intersect(layout.shard(rank), all);
+// Of every rank; several may have the same.
+std::vector<layout::ElemRange> ranges_of_slot(const ShardedModel& model, std::size_t unit,
+                                              std::size_t slot) {
+  const UnitSpec& spec = model.plan().units[unit];
+  const layout::Mesh& mesh = model.mesh().mesh();
+  const layout::ElemRange all = spec.layout.slots()[slot];
+  std::vector<layout::ElemRange> ranges(static_cast<std::size_t>(mesh.world_size()));
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    const layout::ElemRange shard = spec.layout.shard(mesh.place(spec.axes.cut, rank));
+    const layout::ElemRange both = layout::intersect(shard, all);
     if (both.size() == 0) continue;
     ranges[static_cast<std::size_t>(rank)] = {both.begin - all.begin, both.end - all.begin};
   }
@@ -169,7 +174,7 @@ std::vector<std::shared_ptr<LooseShard>> leave_shards(ShardedModel& model,
           LooseShard::Left{.placeholder = unit.placeholder(static_cast<int>(slot)),
                            .sizes = spec.sizes,
                            .part = on_disk ? part.clone() : part,
-                           .ranges = ranges_of_slot(plan.units[u].layout, slot)});
+                           .ranges = ranges_of_slot(model, u, slot)});
     }
   }
   return left;

@@ -13,6 +13,7 @@ using store::MemoryUse;
 struct UnitBytes {
   std::int64_t whole = 0;  // gathered parameters
   std::int64_t shard = 0;  // kept parameters
+  std::int64_t near = 0;   // our part of their second copy
   std::int64_t local = 0;  // a flat gradient buffer
   std::int64_t sum = 0;    // our shard of the sum
   std::int64_t converted = 0;
@@ -32,6 +33,7 @@ UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
   bytes.released = settings.policy.params == Gather::per_use && !unit.resident;
   bytes.shard =
       bytes.released ? unit.layout.shard_elems() * size_bytes(unit.dtype) : unit.whole_bytes();
+  if (bytes.released && unit.near_shards > 0) bytes.near = unit.whole_bytes() / unit.near_shards;
   bytes.whole = bytes.released && !alone ? unit.whole_bytes() : 0;
   if (!unit.trainable) return bytes;
   const std::int64_t padded = unit.layout.padded_elems();
@@ -83,7 +85,7 @@ MemoryForecast forecast(const Plan& plan, const Settings& settings) {
   MemoryForecast result;
   for (const UnitSpec& unit : plan.units) {
     units.push_back(bytes_of(unit, settings));
-    result.rest[MemoryKind::parameters] += units.back().shard;
+    result.rest[MemoryKind::parameters] += units.back().shard + units.back().near;
     result.rest[MemoryKind::optimizer] += units.back().states;
     if (unit.trainable) trainable.insert(trainable.begin(), units.back());
   }
@@ -207,7 +209,7 @@ std::int64_t device_need(const Plan& plan, const Settings& settings) {
   std::int64_t largest_local = 0;
   for (std::size_t i = 0; i < plan.units.size(); ++i) {
     const UnitBytes unit = bytes_of(plan.units[i], settings);
-    if (!shards[i]) kept += unit.shard;
+    kept += unit.near + (shards[i] ? 0 : unit.shard);
     if (!states[i]) kept += unit.states + unit.sum;
     if (at_step || unit.resident) kept += unit.local;
     const std::int64_t gathered = shards[i] ? plan.units[i].whole_bytes() : unit.whole;

@@ -45,6 +45,13 @@ struct Options {
       2'000'000'000;         // stage 3: a unit used again within this stays whole
   bool overlap_comm = true;  // communicate while computing, on own streams
 
+  // Ranks over which all that the stage shards is cut; the groups of so many hold replicas of each
+  // other. 0: all ranks.
+  int shard_ranks = 0;
+  // Stage 3, > 1: so many neighbours keep a second copy of the parameters, cut between them, from
+  // the first gather after a step on: later gathers stay among them.
+  int near_ranks = 1;
+
   std::int64_t sub_group_elems = 1'000'000'000;  // optimizer step: elements updated at a time
   std::int64_t unit_granularity_elems = 0;  // > 0: modules up to this many parameters form one unit
   std::vector<std::string> unit_names;      // dotted names of modules that are units; empty: found

@@ -69,7 +69,9 @@ UnitSpec make_unit(const UnitKey& key, std::vector<int> members, std::string uni
           .trainable = key.trainable,
           .travel = key.travel,
           .resident = key.boundary == kNoBoundary,
-          .layout = layout::FlatLayout(numels, options.world_size,
+          .axes = options.axes,
+          .near_shards = options.near_shards,
+          .layout = layout::FlatLayout(numels, options.shards,
                                        options.align_bytes / size_bytes(key.dtype))};
 }
 
@@ -126,7 +128,9 @@ std::vector<std::vector<std::int64_t>> slot_sizes(const UnitSpec& unit,
   return sizes;
 }
 
-std::uint64_t fingerprint(const Plan& plan) {
+namespace {
+
+std::uint64_t fingerprint_if(const Plan& plan, const std::function<bool(const UnitSpec&)>& counts) {
   // FNV-1a over a text: std::hash may differ between builds, and ranks may run different ones.
   std::uint64_t hash = 14695981039346656037ULL;
   const auto mix = [&hash](std::string_view text) {
@@ -134,15 +138,29 @@ std::uint64_t fingerprint(const Plan& plan) {
       hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
     }
   };
-  for (const ParamSpec& param : plan.params) {
+  for (std::size_t i = 0; i < plan.params.size(); ++i) {
+    const ParamSpec& param = plan.params[i];
+    if (!counts(plan.units[static_cast<std::size_t>(plan.places[i].unit)])) continue;
     mix(fmt::format("{} {} {} {} {};", param.name, fmt::join(param.sizes, ","), name(param.dtype),
                     param.trainable, param.travel.has_value() ? name(*param.travel) : ""));
   }
   for (const UnitSpec& unit : plan.units) {
-    mix(fmt::format("{} {} {};", unit.name, fmt::join(unit.params, ","),
-                    unit.layout.padded_elems()));
+    if (!counts(unit)) continue;
+    mix(fmt::format("{} {} {} {} {} {};", unit.name, fmt::join(unit.params, ","),
+                    unit.layout.padded_elems(), to_string(unit.axes.cut),
+                    to_string(unit.axes.summed), unit.near_shards));
   }
   return hash;
+}
+
+}  // namespace
+
+std::uint64_t fingerprint(const Plan& plan) {
+  return fingerprint_if(plan, [](const UnitSpec&) { return true; });
+}
+
+std::uint64_t fingerprint(const Plan& plan, layout::Axes axes) {
+  return fingerprint_if(plan, [axes](const UnitSpec& unit) { return unit.axes.all() == axes; });
 }
 
 }  // namespace capstan::shard

@@ -10,6 +10,7 @@
 
 #include "capstan/base/dtype.h"
 #include "capstan/layout/flat_layout.h"
+#include "capstan/layout/mesh.h"
 
 namespace capstan::shard {
 
@@ -31,6 +32,18 @@ struct BoundarySpec {
       params;  // indices of all parameters it uses, those of boundaries inside left out
 };
 
+// Which ranks of the mesh share a unit, and what of it.
+struct UnitAxes {
+  layout::Axes cut = {layout::Axis::shard, layout::Axis::sequence};  // each has a part of its own
+  layout::Axes summed = layout::Axis::replica;  // have the same part, and sum its gradients
+  // Have a second copy of the parameters, cut between them, which serves gathers until the values
+  // change. Empty: there is none.
+  layout::Axes near = {};
+
+  layout::Axes all() const { return cut | summed; }
+  bool operator==(const UnitAxes&) const = default;
+};
+
 // One flat buffer: parameters that agree in dtype, in travel, and in being trainable.
 struct UnitSpec {
   std::string name;
@@ -39,7 +52,9 @@ struct UnitSpec {
   bool trainable = true;
   std::optional<DType> travel;
   bool resident = false;  // whole at all times, also at stage 3
-  layout::FlatLayout layout;
+  UnitAxes axes;
+  int near_shards = 0;        // parts of the second copy; 0: there is none
+  layout::FlatLayout layout;  // cut over axes.cut
 
   std::int64_t whole_bytes() const { return layout.padded_elems() * size_bytes(dtype); }
 };
@@ -59,7 +74,9 @@ struct Plan {
 };
 
 struct PlanOptions {
-  int world_size = 1;
+  int shards = 1;  // ranks on axes.cut
+  UnitAxes axes;
+  int near_shards = 0;            // ranks on axes.near, or 0
   std::int64_t align_bytes = 64;  // of every slot; GEMM kernels are chosen by alignment
   std::int64_t persistence_threshold_elems = 100'000;
   std::int64_t persistence_total_elems = 0;
@@ -75,7 +92,9 @@ Plan make_plan(std::vector<ParamSpec> params, const std::vector<BoundarySpec>& b
 std::vector<std::vector<std::int64_t>> slot_sizes(const UnitSpec& unit,
                                                   std::span<const ParamSpec> params);
 
-// Equal on two ranks exactly when their plans are, for all practical purposes.
+// Equal on two ranks exactly when their plans are, for all practical purposes; the second one, when
+// what those axes share is.
 std::uint64_t fingerprint(const Plan& plan);
+std::uint64_t fingerprint(const Plan& plan, layout::Axes axes);
 
 }  // namespace capstan::shard

@@ -53,21 +53,24 @@ void ShardedModel::fetch_values(int unit, at::Tensor values) {
 
 at::Tensor ShardedModel::owned_gradient(int unit) {
   const at::Tensor& shard = gradient_shard(unit);
-  if (settings_.policy.shards_optimizer() || group_.size() == 1) return shard;
+  if (settings_.policy.shards_optimizer() || groups(unit).cut->size() == 1) return shard;
   const std::int64_t elems = plan_.units[static_cast<std::size_t>(unit)].layout.padded_elems();
   const auto bytes = elems * static_cast<std::int64_t>(shard.itemsize());
   at::Tensor whole =
       tensor_over(pool_.take(bytes, store::MemoryKind::gradients), elems, shard.options());
-  group_.all_gather(whole, shard, plan_.units[static_cast<std::size_t>(unit)].name).wait();
+  groups(unit)
+      .cut->all_gather(whole, shard, plan_.units[static_cast<std::size_t>(unit)].name)
+      .wait();
   return whole;
 }
 
 void ShardedModel::publish(int unit) {
   Unit& updated = units_[static_cast<std::size_t>(unit)];
-  updated.bump_versions();
+  updated.values_changed();
   if (!settings_.policy.shards_optimizer() || updated.gather_is_free()) return;
   if (updated.state() != UnitState::whole) return;  // gathered at its next use
-  publishing_.push_back(group_.all_gather(updated.flat(), updated.shard(), updated.spec().name));
+  publishing_.push_back(
+      groups(unit).cut->all_gather(updated.flat(), updated.shard(), updated.spec().name));
 }
 
 void ShardedModel::finish_updates() {

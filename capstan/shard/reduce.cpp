@@ -8,10 +8,10 @@
 #include "capstan/shard/torch_dtype.h"
 
 namespace capstan::shard {
-Reducer::Reducer(const Plan& plan, comm::Group& group, store::Pool& pool,
+Reducer::Reducer(const Plan& plan, const ModelGroups& groups, store::Pool& pool,
                  const ReduceSettings& settings, GradSink* sink)
     : plan_(plan),
-      group_(group),
+      groups_(groups),
       pool_(pool),
       settings_(settings),
       sink_(sink),
@@ -76,7 +76,7 @@ void Reducer::reduce_late() {
     if (at(static_cast<int>(unit)).late) late[unit] = 1;
   }
   late = late.to(pool_.device());
-  if (group_.size() > 1) group_.all_reduce(late, "late gradients").wait();
+  if (groups_.all.size() > 1) groups_.all.all_reduce(late, "late gradients").wait();
   late = late.cpu();
   for (const int unit : order_) {
     if (late.const_data_ptr<int>()[unit] != 0) issue(unit);
@@ -89,7 +89,7 @@ void Reducer::issue(int unit) {
   grads.issued = true;
   at::Tensor flat = grads.local->complete();
   if (settings_.before_sum != 1.0) flat.mul_(settings_.before_sum);
-  if (group_.size() == 1) {
+  if (groups(unit).cut->size() == 1) {
     add_alone(unit);
     hand_over(unit);
     return;
@@ -118,7 +118,9 @@ void Reducer::issue(int unit) {
   }
   in_flight_.push_back(
       {.unit = unit,
-       .op = group_.reduce_scatter(grads.sum, flat, {.accumulate = accumulate, .label = spec.name}),
+       .op = groups(unit).cut->reduce_scatter(
+           grads.sum, flat,
+           {.accumulate = accumulate, .label = spec.name, .blocks_of = settings_.blocks_of}),
        .converted = converted});
   grads.has_sum = true;
   if (!settings_.overlap) settle(0);
@@ -132,21 +134,61 @@ void Reducer::add_alone(int unit) {
     grads.has_sum = true;
     return;
   }
-  const at::ScalarType accum = torch_dtype(settings_.accum);
-  if (c10::elementSize(grads.sum.scalar_type()) < c10::elementSize(accum)) {
-    const std::int64_t elems = grads.sum.numel();
-    at::Tensor wide =
-        tensor_over(pool_.take(elems * size_bytes(settings_.accum), store::MemoryKind::gradients),
-                    elems, grads.sum.options().dtype(accum));
-    wide.copy_(grads.sum);
-    grads.sum = std::move(wide);
-  }
+  widen(grads.sum);
   grads.sum.add_(grads.local->flat());
   grads.local->drop();
 }
 
+void Reducer::widen(at::Tensor& sum) {
+  const at::ScalarType accum = torch_dtype(settings_.accum);
+  if (c10::elementSize(sum.scalar_type()) >= c10::elementSize(accum)) return;
+  const std::int64_t elems = sum.numel();
+  at::Tensor wide =
+      tensor_over(pool_.take(elems * size_bytes(settings_.accum), store::MemoryKind::gradients),
+                  elems, sum.options().dtype(accum));
+  wide.copy_(sum);
+  sum = std::move(wide);
+}
+
 void Reducer::hand_over(int unit) {
-  if (sink_ != nullptr && sink_->takes(unit)) sink_->take(unit, std::move(at(unit).sum));
+  if (sink_ == nullptr || !sink_->takes(unit)) return;
+  if (groups(unit).summed == nullptr) {
+    sink_->take(unit, std::move(at(unit).sum));
+    return;
+  }
+  start_total(unit).wait();
+  sink_->take(unit, std::move(at(unit).sum));
+}
+
+comm::PendingOp Reducer::start_total(int unit) {
+  widen(at(unit).sum);
+  return groups(unit).summed->all_reduce(at(unit).sum,
+                                         plan_.units[static_cast<std::size_t>(unit)].name);
+}
+
+void Reducer::keep_total(int unit) {
+  UnitGrads& grads = at(unit);
+  if (grads.total.defined()) grads.sum.add_(grads.total);
+  grads.total = std::move(grads.sum);
+}
+
+// Once for all micro-batches. One sum travels while the one before it arrives.
+void Reducer::sum_over_replicas() {
+  int before = -1;
+  comm::PendingOp travelling;
+  const auto arrive = [&] {
+    if (before < 0) return;
+    travelling.wait();
+    keep_total(before);
+  };
+  for (const int unit : order_) {
+    if (groups(unit).summed == nullptr || !at(unit).sum.defined()) continue;
+    comm::PendingOp next = start_total(unit);
+    arrive();
+    before = unit;
+    travelling = std::move(next);
+  }
+  arrive();
 }
 
 void Reducer::settle(std::size_t at_most) {
@@ -173,6 +215,7 @@ std::vector<c10::Storage> Reducer::memory() {
   std::vector<c10::Storage> storages;
   for (const UnitGrads& grads : grads_) {
     if (grads.sum.defined()) storages.push_back(grads.sum.storage());
+    if (grads.total.defined()) storages.push_back(grads.total.storage());
     if (grads.local != nullptr && !grads.local->empty()) {
       storages.push_back(grads.local->flat().storage());
     }
@@ -189,10 +232,12 @@ void Reducer::finish() {
   }
   unreduced_ = false;
   settle(0);
+  sum_over_replicas();
 }
 
 const at::Tensor& Reducer::sum(int unit) const {
-  return grads_[static_cast<std::size_t>(unit)].sum;
+  const UnitGrads& grads = grads_[static_cast<std::size_t>(unit)];
+  return groups(unit).summed == nullptr ? grads.sum : grads.total;
 }
 
 std::vector<int> Reducer::unused_params() const {
@@ -209,6 +254,7 @@ void Reducer::clear() {
   for (UnitGrads& grads : grads_) {
     if (grads.local != nullptr) grads.local->drop();
     grads.sum.reset();
+    grads.total.reset();
     grads.has_sum = false;
   }
   std::fill(came_since_clear_.begin(), came_since_clear_.end(), 0);

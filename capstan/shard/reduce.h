@@ -9,10 +9,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "capstan/comm/group.h"
+#include "capstan/comm/mesh_groups.h"
 #include "capstan/shard/local_grads.h"
 #include "capstan/shard/options.h"
 #include "capstan/shard/plan.h"
+#include "capstan/shard/unit_groups.h"
 
 namespace capstan::shard {
 
@@ -22,6 +23,7 @@ struct ReduceSettings {
   DType travel = DType::fp32;  // on the wire
   double before_sum = 1.0;     // every gradient is multiplied by this before it travels
   bool overlap = true;         // false: wait for each reduction where it is issued
+  int blocks_of = 1;           // as comm::ReduceOptions
 };
 
 // Takes finished sums away: to another home than the device's memory.
@@ -41,9 +43,9 @@ class GradSink {
 // Ranks:   collective: end_backward(), finish() and, while backward runs, arrived().
 class Reducer {
  public:
-  // `plan`, `pool`, `group` and `sink` (null: nobody takes sums away) must outlive this.
-  Reducer(const Plan& plan, comm::Group& group, store::Pool& pool, const ReduceSettings& settings,
-          GradSink* sink = nullptr);
+  // `plan`, `groups`, `pool` and `sink` (null: nobody takes sums away) must outlive this.
+  Reducer(const Plan& plan, const ModelGroups& groups, store::Pool& pool,
+          const ReduceSettings& settings, GradSink* sink = nullptr);
 
   // sync false: this backward only accumulates locally (a "no sync" scope).
   void begin_backward(bool sync);
@@ -70,11 +72,12 @@ class Reducer {
  private:
   struct UnitGrads {
     std::unique_ptr<LocalGrads> local;  // empty for frozen units
-    at::Tensor sum;                     // 1-D, shard_elems
-    bool has_sum = false;               // here or in the sink
-    int arrived = 0;                    // parameters that came in this backward
-    bool issued = false;                // in this backward
-    bool late = false;                  // a gradient came after that: a re-entrant backward
+    at::Tensor sum;        // 1-D, shard_elems: over the ranks that share the unit's cut
+    at::Tensor total;      // likewise, over their replicas too; undefined without any
+    bool has_sum = false;  // here or in the sink
+    int arrived = 0;       // parameters that came in this backward
+    bool issued = false;   // in this backward
+    bool late = false;     // a gradient came after that: a re-entrant backward
   };
   struct InFlight {
     int unit = 0;
@@ -87,13 +90,18 @@ class Reducer {
   void reduce_late();
   void issue(int unit);
   void add_alone(int unit);
+  void widen(at::Tensor& sum);
+  comm::PendingOp start_total(int unit);
+  void keep_total(int unit);
+  void sum_over_replicas();
   void hand_over(int unit);
   void settle(std::size_t at_most);
   void settle_unit(int unit);
   UnitGrads& at(int unit) { return grads_[static_cast<std::size_t>(unit)]; }
+  const UnitGroups& groups(int unit) const { return groups_.units[static_cast<std::size_t>(unit)]; }
 
   const Plan& plan_;
-  comm::Group& group_;
+  const ModelGroups& groups_;
   store::Pool& pool_;
   ReduceSettings settings_;
   GradSink* sink_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -25,10 +26,12 @@ std::span<const std::byte> span_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group, Settings settings)
+ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::MeshGroups& mesh,
+                           Settings settings)
     : plan_(std::move(plan)),
       settings_(std::move(settings)),
-      group_(group),
+      mesh_(mesh),
+      groups_(model_groups(plan_, mesh)),
       pool_(model.home(), ledger_, settings_.out_of_memory_advice) {
   check_plans_agree();
   on_host_ = states_on_host(plan_, settings_);
@@ -61,7 +64,7 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
       early_->ready(unit, states(unit), std::move(arrival));
     };
   }
-  gatherer_ = std::make_unique<Gatherer>(units_, group_, settings_.limits, traffic_.get());
+  gatherer_ = std::make_unique<Gatherer>(units_, groups_.units, settings_.limits, traffic_.get());
   gatherer_->before_gather = [this](int unit) { await_update(unit); };
   if (reader_ != nullptr) {
     gatherer_->bring = [this](int unit) {
@@ -69,7 +72,7 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::Group& group
       return tensor_over(reader_->take(span_of(shard)), shard.numel(), shard.options());
     };
   }
-  reducer_ = std::make_unique<Reducer>(plan_, group_, pool_, settings_.reduce, host_grads_.get());
+  reducer_ = std::make_unique<Reducer>(plan_, groups_, pool_, settings_.reduce, host_grads_.get());
 }
 
 std::string ShardedModel::why_not_pinned() const {
@@ -84,7 +87,7 @@ void ShardedModel::open_swap_files() {
     return std::make_unique<store::SwapFiles>(store::SwapOptions{
         .folders = {folders.begin(), folders.end()},
         .needed_bytes = disk_forecast(plan_, settings_)[kind],
-        .label = fmt::format("{} of rank {}", store::to_string(kind), group_.rank()),
+        .label = fmt::format("{} of rank {}", store::to_string(kind), groups_.all.rank()),
         .layout_hash = fingerprint(plan_),
         .direct = kind == store::MemoryKind::optimizer});
   };
@@ -109,36 +112,47 @@ StatesHome ShardedModel::home_of(int unit) {
 }
 
 std::vector<std::int64_t> ShardedModel::from_all_ranks(std::int64_t mine, const char* label) {
-  const at::TensorOptions options = at::TensorOptions(at::kLong).device(pool_.device());
-  at::Tensor all = at::empty({group_.size()}, options);
-  group_.all_gather(all, at::full({1}, mine, options), label).wait();
-  all = all.cpu();
-  const auto* const values = all.const_data_ptr<std::int64_t>();
-  return {values, values + group_.size()};
+  return from_all_ranks(groups_.all, mine, label);
 }
 
+std::vector<std::int64_t> ShardedModel::from_all_ranks(comm::Group& group, std::int64_t mine,
+                                                       const char* label) {
+  const at::TensorOptions options = at::TensorOptions(at::kLong).device(pool_.device());
+  at::Tensor all = at::empty({group.size()}, options);
+  group.all_gather(all, at::full({1}, mine, options), label).wait();
+  all = all.cpu();
+  const auto* const values = all.const_data_ptr<std::int64_t>();
+  return {values, values + group.size()};
+}
+
+// Of each set of units with the ranks that share them.
 void ShardedModel::check_plans_agree() {
-  const auto mine = static_cast<std::int64_t>(fingerprint(plan_));
-  const std::vector<std::int64_t> all = from_all_ranks(mine, "plan");
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    if (all[static_cast<std::size_t>(rank)] == mine) continue;
-    throw CommError(
-        {.what = fmt::format("ranks {} and {} hold different models", group_.rank(), rank),
-         .where = fmt::format("group {}, plan of {}", group_.name(),
-                              counted(std::ssize(plan_.params), "parameter")),
-         .fix = "build the same model with the same options on every rank: names, "
-                "shapes, dtypes and frozen parameters must agree"});
+  std::set<layout::Axes> shared = {UnitAxes{}.all()};
+  for (const UnitSpec& unit : plan_.units) shared.insert(unit.axes.all());
+  for (const layout::Axes axes : shared) {
+    const auto mine = static_cast<std::int64_t>(fingerprint(plan_, axes));
+    const std::vector<std::int64_t> all = from_all_ranks(mesh_.over(axes), mine, "plan");
+    const auto other = std::ranges::find_if(all, [mine](std::int64_t its) { return its != mine; });
+    if (other == all.end()) continue;
+    const std::vector<int> ranks = mesh_.mesh().group(axes, group().rank());
+    throw CommError({.what = fmt::format("ranks {} and {} hold different models", group().rank(),
+                                         ranks[static_cast<std::size_t>(other - all.begin())]),
+                     .where = fmt::format("group {}, plan of {}", mesh_.over(axes).name(),
+                                          counted(std::ssize(plan_.params), "parameter")),
+                     .fix = "build the same model with the same options on every rank: names, "
+                            "shapes, dtypes and frozen parameters must agree"});
   }
 }
 
 void ShardedModel::check_same_use(int boundary) {
   const std::vector<std::int64_t> all = from_all_ranks(boundary, "use check");
-  for (int rank = 0; rank < group_.size(); ++rank) {
+  for (int rank = 0; rank < groups_.all.size(); ++rank) {
     if (all[static_cast<std::size_t>(rank)] == boundary) continue;
     throw CommError(
-        {.what = fmt::format("rank {} uses unit #{} of the model while rank {} uses #{}",
-                             group_.rank(), boundary, rank, all[static_cast<std::size_t>(rank)]),
-         .where = fmt::format("group {}", group_.name()),
+        {.what =
+             fmt::format("rank {} uses unit #{} of the model while rank {} uses #{}",
+                         groups_.all.rank(), boundary, rank, all[static_cast<std::size_t>(rank)]),
+         .where = fmt::format("group {}", groups_.all.name()),
          .fix = "make all ranks call the same modules in the same order, or declare the diverging "
                 "modules one unit (zero_optimization.leaf_module)"});
   }
@@ -157,7 +171,7 @@ at::Tensor ShardedModel::whole_param(const ModelView& model, int index) {
   if (!constant && !param.is_contiguous()) param.set_data(param.detach().contiguous());
   const at::Tensor values = param.detach().view(-1);
   if (param.numel() == 0) return param;
-  group_.broadcast(constant ? values.narrow(0, 0, 1) : values, 0, "initial values").wait();
+  groups_.all.broadcast(constant ? values.narrow(0, 0, 1) : values, 0, "initial values").wait();
   return param;
 }
 
@@ -170,14 +184,20 @@ Unit ShardedModel::adopt_unit(const ModelView& model, int index) {
   for (const int param : spec.params) members.push_back(whole_param(model, param));
   const bool keep_whole = spec.resident || settings_.policy.params != Gather::per_use;
   if (spec.trainable) {
-    states_[i] = make_states(spec, members, owned_elems(spec, sharded, group_.rank()),
+    states_[i] = make_states(spec, members, owned_elems(spec, sharded, groups(index).cut->rank()),
                              settings_.states, home_of(index));
   }
   const auto& on_host = shard_pool_ != nullptr ? shard_pool_ : host_pool_;
   const auto& shards = param_pool_ != nullptr ? param_pool_ : on_host;
   Unit unit(spec, plan_.params, std::move(members), pool_,
-            UnitRole{group_.rank(), keep_whole, params_on_host_[i] ? shards.get() : nullptr});
-  if (!keep_whole) unit.release();
+            UnitRole{.rank = groups(index).cut->rank(),
+                     .keep_whole = keep_whole,
+                     .near_rank = mesh_.place(spec.axes.near),
+                     .shard_home = params_on_host_[i] ? shards.get() : nullptr});
+  if (!keep_whole) {
+    unit.keep_near();
+    unit.release();
+  }
   if (spec.trainable) bind_params(states_[i], unit, sharded);
   for (const auto* files : {&swap_files_, &param_files_}) {
     // No more than a unit's pages in host memory at a time.
@@ -256,7 +276,7 @@ bool ShardedModel::can_update_late(int unit) const {
   const bool resident = plan_.units[static_cast<std::size_t>(unit)].resident;
   // Between several ranks only what is gathered at its next use: all else is published at once.
   const bool released = units_[static_cast<std::size_t>(unit)].state() == UnitState::sharded;
-  return !resident && (group_.size() == 1 || released);
+  return !resident && (groups(unit).cut->size() == 1 || released);
 }
 
 void ShardedModel::update_late(std::vector<int> units, std::function<void(int unit)> update) {
@@ -340,7 +360,7 @@ void ShardedModel::finish_gradients() {
           {.what = fmt::format("{} got no gradient: {}",
                                counted(std::ssize(names), "trainable parameter"),
                                fmt::join(names, ", ")),
-           .where = fmt::format("step on rank {}", group_.rank()),
+           .where = fmt::format("step on rank {}", groups_.all.rank()),
            .fix = "freeze them (requires_grad = false), use them in the loss, or allow unused "
                   "parameters (zero_optimization.ignore_unused_parameters)"});
     }

@@ -12,7 +12,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "capstan/base/own_process.h"
-#include "capstan/comm/group.h"
 #include "capstan/shard/early_updates.h"
 #include "capstan/shard/gather.h"
 #include "capstan/shard/host_grads.h"
@@ -23,6 +22,7 @@
 #include "capstan/shard/settings.h"
 #include "capstan/shard/states.h"
 #include "capstan/shard/unit.h"
+#include "capstan/shard/unit_groups.h"
 #include "capstan/store/ledger.h"
 #include "capstan/store/pool.h"
 #include "capstan/store/swap_files.h"
@@ -37,11 +37,14 @@ class ShardedModel {
  public:
   // Collective. Takes over the parameters of `model`, which are in the plan's order and on one
   // device; rank 0's values become everybody's. Throws CommError when the ranks' plans differ.
-  ShardedModel(Plan plan, const ModelView& model, comm::Group& group, Settings settings);
+  // `mesh` must outlive this.
+  ShardedModel(Plan plan, const ModelView& model, comm::MeshGroups& mesh, Settings settings);
 
   const Plan& plan() const { return plan_; }
   const Settings& settings() const { return settings_; }
-  comm::Group& group() const { return group_; }
+  comm::Group& group() const { return groups_.all; }  // all ranks: they agree, count and save
+  const comm::MeshGroups& mesh() const { return mesh_; }
+  const UnitGroups& groups(int unit) const { return groups_.units[static_cast<std::size_t>(unit)]; }
   c10::Device device() const { return pool_.device(); }
   store::Pool& pool() { return pool_; }
   Reducer& reducer() { return *reducer_; }
@@ -124,6 +127,8 @@ class ShardedModel {
   void check_plans_agree();
   void check_same_use(int boundary);
   std::vector<std::int64_t> from_all_ranks(std::int64_t mine, const char* label);
+  std::vector<std::int64_t> from_all_ranks(comm::Group& group, std::int64_t mine,
+                                           const char* label);
   void adopt(const ModelView& model);
   Unit adopt_unit(const ModelView& model, int index);
   StatesHome home_of(int unit);
@@ -135,7 +140,8 @@ class ShardedModel {
   OwnProcess process_;
   Plan plan_;
   Settings settings_;
-  comm::Group& group_;
+  comm::MeshGroups& mesh_;
+  ModelGroups groups_;
   store::Ledger ledger_;
   store::Pool pool_;
   store::Ledger host_ledger_;

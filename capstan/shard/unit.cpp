@@ -98,7 +98,22 @@ void Unit::leave_to_views() {
   storage_.leave();
 }
 
-void Unit::bump_versions() {
+void Unit::keep_near() {
+  assert(state_ == UnitState::whole);
+  if (spec_->near_shards == 0 || near_is_fresh_) return;
+  const std::int64_t elems = spec_->layout.padded_elems() / spec_->near_shards;
+  const at::Tensor part = storage_.flat().narrow(0, role_.near_rank * elems, elems);
+  if (!near_.defined()) {
+    near_ = tensor_over(
+        pool_->take(static_cast<std::int64_t>(part.nbytes()), store::MemoryKind::parameters), elems,
+        part.options());
+  }
+  near_.copy_(part);
+  near_is_fresh_ = true;
+}
+
+void Unit::values_changed() {
+  near_is_fresh_ = false;
   for (const at::Tensor& param : params_) torch::autograd::impl::bump_version(param);
 }
 

@@ -23,6 +23,7 @@ enum class UnitState {
 struct UnitRole {
   int rank = 0;
   bool keep_whole = false;  // between its uses too; shard() is a part of flat() while it is whole
+  int near_rank = 0;        // which part of the second copy is ours, where there is one
   // Where the shard lives, if that is not the device: host memory. Never with keep_whole.
   store::Pool* shard_home = nullptr;
 };
@@ -64,8 +65,14 @@ class Unit {
   // and with them the memory.
   void release(bool lent = false);
 
-  // After the values changed: a graph that saved the old ones must not be used again.
-  void bump_versions();
+  // The second copy of the parameters, cut among fewer ranks: as large as ours of it, or undefined.
+  // Fresh: it holds the values of the shards.
+  const at::Tensor& near() const { return near_; }
+  bool near_is_fresh() const { return near_is_fresh_; }
+  void keep_near();  // whole: takes the copy, where the plan wants one
+
+  // After the values changed: a graph that saved the old ones must not be used again, nor a copy.
+  void values_changed();
 
  private:
   void make_placeholders();
@@ -79,6 +86,8 @@ class Unit {
   UnitState state_ = UnitState::whole;
   FlatStorage storage_;
   at::Tensor shard_;
+  at::Tensor near_;
+  bool near_is_fresh_ = false;
   std::vector<at::Tensor> params_;        // the model's own
   std::vector<at::Tensor> placeholders_;  // shape [0]; touching their data names the parameter
 };

@@ -59,7 +59,8 @@ class Engine(torch.nn.Module):
         self.view = ModelView(model, self.device, travel)
         given = optimizers.core_optimizer(optimizer, self.view)
         self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given,
-                              optimizers.shared_values(optimizer), self._log)
+                              optimizers.shared_values(optimizer), self._log,
+                              process_group.parts_maker(group, self.device, self.core_config))
         self._process = os.getpid()
         _open.add(self)
         self.view.core = None

@@ -16,6 +16,7 @@ from capstan.log_place import launcher_names_ranks
 
 _made = itertools.count()
 _used = weakref.WeakSet()  # groups of torch.distributed that ours are made over, while they last
+_parts = weakref.WeakKeyDictionary()  # group of torch.distributed: {its parts, as text: the one we are in}
 os.register_at_fork(after_in_child=_used.clear)
 
 
@@ -75,6 +76,25 @@ def core_group(process_group=None, device="cpu", config=None):
     # Engines are made in the same order on all ranks, so this number names the same group everywhere.
     name = f"{group.group_name}#{next(_made)} of {group.size()} ranks"
     return _C.Group(backend, name, seconds, dist.distributed_c10d._get_default_store(), ordered)
+
+
+def parts_maker(process_group, device, config):
+    """A function of lists that hold every rank once: the group of the list that this rank is in. All ranks call it alike."""
+    group = dist.group.WORLD if process_group is None else process_group
+    ranks = dist.get_process_group_ranks(group)
+
+    def make(parts):
+        made = _parts.setdefault(group, {})
+        key = str(parts)
+        if key not in made:  # engines of one job share them: each is a connection between ranks
+            backend = dist.get_backend(group)
+            for part in parts:
+                one = dist.new_group([ranks[r] for r in part], backend=backend)
+                if group.rank() in part:
+                    made[key] = one
+        return core_group(made[key], device, config)
+
+    return make
 
 
 def _check_backend(wanted, used):

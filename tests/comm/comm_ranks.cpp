@@ -22,6 +22,7 @@
 #include "capstan/base/error.h"
 #include "capstan/base/guard.h"
 #include "capstan/base/rank_env.h"
+#include "capstan/comm/mesh_groups.h"
 #include "capstan/comm/mpi/mpi.h"
 #include "capstan/comm/world.h"
 #include "tests/support/comm_cases.h"
@@ -127,15 +128,17 @@ int run_cuda(int, char**) {
 
 int run_mesh(int, char**) {
   const auto world = connect(60);
-  comm::MeshGroups mesh = world->make_mesh({.pipe = 1, .data = 2, .tensor = 2});
-  check_collectives(mesh.data, 100);
-  check_collectives(mesh.tensor, 100);
-  check_collectives(mesh.pipe, 100);
+  comm::MeshGroups mesh(layout::Mesh({.shard = 2, .tensor = 2}, 4), world->group(), world.get());
+  Group& data = mesh.over(layout::kDataAxes);
+  Group& tensor = mesh.over(layout::Axis::tensor);
+  check_collectives(data, 100);
+  check_collectives(tensor, 100);
+  check_collectives(mesh.over(layout::Axis::pipe), 100);
   // Both axes at once: their messages must not meet.
   const at::Tensor a = at::full({1000}, static_cast<double>(world->env().rank));
   const at::Tensor b = a.clone();
-  PendingOp over_data = mesh.data.all_reduce(a);
-  PendingOp over_tensor = mesh.tensor.all_reduce(b);
+  PendingOp over_data = data.all_reduce(a);
+  PendingOp over_tensor = tensor.all_reduce(b);
   over_tensor.wait();
   over_data.wait();
   say(world->env().rank,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "capstan/base/error.h"
+#include "capstan/comm/mesh_groups.h"
 #include "tests/support/comm_cases.h"
 
 namespace capstan::comm {
@@ -18,11 +19,9 @@ TEST(World, OfOneNeedsNoLauncher) {
 
 TEST(World, OfOneHasAMeshOfOnes) {
   const auto world = make_world(RankEnv{}, {.backend = BackendKind::loopback});
-  MeshGroups mesh = world->make_mesh({});
-  EXPECT_EQ(mesh.data.size(), 1);
-  EXPECT_EQ(mesh.tensor.name(), "tensor");
-  mesh.pipe.barrier().wait();
-  EXPECT_THROW(world->make_mesh({.data = 2}), ConfigError);
+  MeshGroups groups(layout::Mesh({}, 1), world->group(), world.get());
+  EXPECT_EQ(&groups.over(layout::kDataAxes), &world->group());
+  groups.over(layout::Axis::pipe).barrier().wait();
 }
 
 TEST(World, RefusesLoopbackBetweenProcesses) {

@@ -1,6 +1,7 @@
 // One rank of the promises on a GPU: over NCCL alone on its card, over MPI when several share one.
 // Prints a line for every cell whose stages agree and ends with 1 at the first that does not.
 // cuda_ranks [TEXT]: only cells whose line contains TEXT, say "bf16 1 backwards clip adamw".
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -102,6 +103,11 @@ struct Place {
   int stage = 0;
   Host host = Host::nothing;
   bool leaves = false;  // the device before every forward and every step
+  // Hybrid sharding; with a maker of groups.
+  int shard_ranks = 0;
+  int near_ranks = 1;
+  int blocks_of = 1;
+  comm::GroupMaker* maker = nullptr;
 };
 
 constexpr shard::AsideKinds kAll{
@@ -111,7 +117,11 @@ Result train(const Cell& cell, Place place, comm::Group& group, c10::Device devi
   test::SmallModel model(kWidth, kBlocks, kClasses);
   test::fill(*model, 11);
   model->to(device);
-  Engine engine(model, options_of(cell, place.stage, place.host), {.group = &group});
+  Options options = options_of(cell, place.stage, place.host);
+  options.shard.shard_ranks = place.shard_ranks;
+  options.shard.near_ranks = place.near_ranks;
+  options.comm.reduce_in_blocks_of = place.blocks_of;
+  Engine engine(model, options, {.group = &group, .groups = place.maker});
   Result result;
   for (int step = 0; step < kSteps * cell.backwards; ++step) {
     const auto seed = static_cast<std::uint64_t>(1000 + step * 10 + group.rank());
@@ -190,6 +200,41 @@ bool stages_agree(const Cell& cell, comm::Group& group, c10::Device device) {
   }
   if (group.rank() == 0) fmt::print("agree: {}\n", text_of(cell));
   return true;
+}
+
+// A second copy near by gives the bits of stage 3; shard groups those of sums in their order, and
+// their norm counts everything once.
+bool hybrids_agree(comm::World& world, c10::Device device) {
+  bool good = true;
+  const auto expect = [&](bool holds, const std::string& what) {
+    if (holds && world.group().rank() == 0) fmt::print("hybrid: {}\n", what);
+    if (!holds) fmt::print(stderr, "rank {}: {}: not so\n", world.group().rank(), what);
+    good = good && holds;
+  };
+  const auto run = [&](const Cell& cell, Place place) {
+    place.stage = 3;
+    place.maker = &world;
+    return train(cell, place, world.group(), device);
+  };
+  for (const Host host : {Host::nothing, Host::everything}) {
+    const Cell clipped{.dtype = DType::bf16, .backwards = 2, .clip = true};
+    const std::string where = host == Host::nothing ? "" : ", on the host";
+    expect(run(clipped, {.host = host, .near_ranks = 2}) == run(clipped, {.host = host}),
+           "a second copy gives the bits of stage 3" + where);
+    const Cell once{.dtype = DType::bf16};
+    Result inside = run(once, {.host = host, .shard_ranks = 2});
+    const Result in_blocks = run(once, {.host = host, .blocks_of = 2});
+    inside.norms = in_blocks.norms;  // these sum other pieces
+    expect(inside == in_blocks, "shard groups give the bits of their order" + where);
+    const Result groups = run(clipped, {.host = host, .shard_ranks = 2});
+    const Result plain = run(clipped, {.host = host});
+    bool near = groups.norms.size() == plain.norms.size();
+    for (std::size_t i = 0; near && i < plain.norms.size(); ++i) {
+      near = std::abs(groups.norms[i] - plain.norms[i]) < 0.02 * plain.norms[i];
+    }
+    expect(near, "shard groups count everything once in the norm" + where);
+  }
+  return good;
 }
 
 // The bytes that the engine asked for and keeps between steps are what the ledger says, but for the
@@ -288,6 +333,11 @@ int run(int argc, char** argv) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   const auto kind = env.world_size == 1 ? comm::BackendKind::nccl : comm::BackendKind::mpi;
   const auto world = comm::make_world(env, {.backend = kind}, comm::start_nccl);
+  if (env.world_size > 2) {
+    const bool agree = hybrids_agree(*world, device);
+    world->close();
+    return agree ? 0 : 1;
+  }
   bool good = memory_is_as_forecast(world->group(), device) &&
               peaks_are_as_forecast(world->group(), device);
   for (const Cell& cell : cells()) {

@@ -62,5 +62,16 @@ TEST_F(CudaStages, GiveTheSameBitsOnTwoRanksThatShareTheCardOverMpi) {
   EXPECT_THAT(outcome.text, testing::HasSubstr("agree: bf16 3 backwards clip adamw"));
 }
 
+TEST_F(CudaStages, HybridShardingKeepsItsPromisesOnFourRanks) {
+  if (std::system("command -v mpirun > /dev/null") != 0) {
+    GTEST_SKIP() << "there is no mpirun on this machine";
+  }
+  const Outcome outcome =
+      run_shell(bin_folder() + "/capstan launch -n 4 --launcher mpi --no_python " + bin_folder() +
+                "/cuda_ranks");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, testing::HasSubstr("hybrid: shard groups count everything once"));
+}
+
 }  // namespace
 }  // namespace capstan::engine

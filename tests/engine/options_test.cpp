@@ -279,7 +279,8 @@ TEST(Offload, HandsItsSizesAndPinningOn) {
   engine::Options options = host_options(2);
   options.shard.sub_group_elems = 100;
   options.store.optimizer.pin = false;
-  const shard::Settings settings = engine::shard_settings(options, 2, {});
+  const shard::Settings settings =
+      engine::shard_settings(options, layout::Mesh({.shard = 2}, 2), {});
   EXPECT_EQ(settings.host.piece_elems, 100);
   EXPECT_FALSE(settings.host.pin);
 }
@@ -291,14 +292,15 @@ TEST(Offload, PinsTheMemoryOfEachSectionAsThatSectionSays) {
     for (const bool params : {true, false}) {
       options.store.optimizer.pin = states;
       options.store.params.pin = params;
-      const shard::HostSettings host = engine::shard_settings(options, 2, {}).host;
+      const shard::HostSettings host =
+          engine::shard_settings(options, layout::Mesh({.shard = 2}, 2), {}).host;
       EXPECT_EQ(host.pin, states);
       EXPECT_EQ(host.pin_params, params);
     }
   }
   options.store.optimizer = {};  // on the device: its pin_memory says nothing
   options.store.params.pin = false;
-  EXPECT_FALSE(engine::shard_settings(options, 2, {}).host.pin);
+  EXPECT_FALSE(engine::shard_settings(options, layout::Mesh({.shard = 2}, 2), {}).host.pin);
 }
 
 }  // namespace

@@ -19,8 +19,9 @@ struct ThreeUnits {
                        {{.name = "a", .params = {0}},
                         {.name = "b", .params = {1}},
                         {.name = "c", .params = {2}}},
-                       {.world_size = group.size(), .persistence_threshold_elems = 0})),
-        pool(c10::kCPU, ledger) {
+                       {.shards = group.size(), .persistence_threshold_elems = 0})),
+        pool(c10::kCPU, ledger),
+        groups(3, {.cut = &group}) {
     for (int i = 0; i < 3; ++i) {
       params.push_back(at::full({100}, i, at::kFloat));
       units.emplace_back(plan.units[static_cast<std::size_t>(i)], plan.params,
@@ -35,6 +36,7 @@ struct ThreeUnits {
   store::Pool pool;
   std::vector<at::Tensor> params;
   std::vector<Unit> units;
+  std::vector<UnitGroups> groups;
 };
 
 constexpr GatherLimits kNoPrefetch{.max_live_bytes = 1 << 20};
@@ -43,7 +45,7 @@ TEST(Gatherer, MakesUnitsWholeWhileTheyAreNeeded) {
   for (const int world : {1, 2, 3}) {
     run_ranks(world, [](comm::Group& group) {
       ThreeUnits model(group);
-      Gatherer gatherer(model.units, group, kNoPrefetch);
+      Gatherer gatherer(model.units, model.groups, kNoPrefetch);
       const std::vector<int> both = {0, 2};
       gatherer.need(both);
       EXPECT_TRUE(model.params[2].eq(2).all().item<bool>());
@@ -60,7 +62,7 @@ TEST(Gatherer, MakesUnitsWholeWhileTheyAreNeeded) {
 TEST(Gatherer, LeavesNothingPinnedWhenItThrows) {
   run_ranks(2, [](comm::Group& group) {
     ThreeUnits model(group);
-    Gatherer gatherer(model.units, group, kNoPrefetch);
+    Gatherer gatherer(model.units, model.groups, kNoPrefetch);
     bool fails = true;
     gatherer.before_gather = [&](int unit) {
       if (fails && unit == 1) throw std::runtime_error("no memory");
@@ -84,7 +86,7 @@ TEST(Gatherer, LeavesNothingPinnedWhenItThrows) {
 TEST(Gatherer, LendsMemoryThatOutlivesTheRelease) {
   run_ranks(2, [](comm::Group& group) {
     ThreeUnits model(group);
-    Gatherer gatherer(model.units, group, kNoPrefetch);
+    Gatherer gatherer(model.units, model.groups, kNoPrefetch);
     gatherer.lend(1);
     const at::Tensor kept = model.params[1].view(-1);
     gatherer.unpin(1);
@@ -99,7 +101,7 @@ TEST(Gatherer, EvictsWhatIsUsedLastWhenTheLimitIsReached) {
   run_ranks(2, [](comm::Group& group) {
     ThreeUnits model(group);
     const std::int64_t unit_bytes = model.plan.units[0].whole_bytes();
-    Gatherer gatherer(model.units, group,
+    Gatherer gatherer(model.units, model.groups,
                       {.max_live_bytes = 2 * unit_bytes, .max_reuse_bytes = 1 << 20});
     const auto use = [&](int unit) {
       gatherer.need({&unit, 1});

@@ -15,7 +15,7 @@ ParamSpec param(std::string name, std::int64_t numel) {
 }
 
 PlanOptions options(int world_size) {
-  return {.world_size = world_size,
+  return {.shards = world_size,
           .align_bytes = 64,
           .persistence_threshold_elems = 10,
           .persistence_total_elems = 1'000'000};

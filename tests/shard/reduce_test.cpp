@@ -11,7 +11,7 @@ namespace {
 Plan two_units(int world) {
   return make_plan({{.name = "a", .sizes = {66}}, {.name = "b", .sizes = {66}}},
                    {{.name = "a", .params = {0}}, {.name = "b", .params = {1}}},
-                   {.world_size = world, .persistence_threshold_elems = 0});
+                   {.shards = world, .persistence_threshold_elems = 0});
 }
 
 at::Tensor grad_of(double value) { return at::full({66}, value, at::kFloat); }
@@ -27,7 +27,9 @@ TEST(Reducer, SumsOverRanksWhateverTheSchedule) {
         const Plan plan = two_units(world);
         store::Ledger ledger;
         store::Pool pool(c10::kCPU, ledger);
-        Reducer reducer(plan, group, pool, {.schedule = schedule});
+        const ModelGroups groups{group,
+                                 std::vector<UnitGroups>(plan.units.size(), {.cut = &group})};
+        Reducer reducer(plan, groups, pool, {.schedule = schedule});
         EXPECT_FALSE(reducer.began());
         for (int backward = 0; backward < 2; ++backward) {
           reducer.begin_backward(/*sync=*/true);
@@ -54,7 +56,8 @@ TEST(Reducer, ReducesAgainOnAllRanksWhatComesLateOnOne) {
     const Plan plan = two_units(3);
     store::Ledger ledger;
     store::Pool pool(c10::kCPU, ledger);
-    Reducer reducer(plan, group, pool, {.schedule = ReduceSchedule::per_backward});
+    const ModelGroups groups{group, std::vector<UnitGroups>(plan.units.size(), {.cut = &group})};
+    Reducer reducer(plan, groups, pool, {.schedule = ReduceSchedule::per_backward});
     reducer.begin_backward(/*sync=*/true);
     reducer.arrived(1, grad_of(1));
     reducer.saw_several_graphs();
@@ -72,7 +75,8 @@ TEST(Reducer, KeepsGradientsLocalUntilASyncFollows) {
     const Plan plan = two_units(2);
     store::Ledger ledger;
     store::Pool pool(c10::kCPU, ledger);
-    Reducer reducer(plan, group, pool, {.schedule = ReduceSchedule::per_backward});
+    const ModelGroups groups{group, std::vector<UnitGroups>(plan.units.size(), {.cut = &group})};
+    Reducer reducer(plan, groups, pool, {.schedule = ReduceSchedule::per_backward});
     for (const bool sync : {false, false, true}) {
       reducer.begin_backward(sync);
       reducer.arrived(1, grad_of(1));

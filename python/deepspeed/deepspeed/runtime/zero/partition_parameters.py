@@ -184,9 +184,7 @@ class InsertPostInitMethodToModuleSubClasses(Init):
 
 
 class MiCS_Init(Init):
-
-    def __init__(self, *args, **kwargs):
-        raise NotAvailable("zero.MiCS_Init")
+    """As Init: until an engine cuts them as mics_shard_size says, parameters are cut over all ranks."""
 
 
 def _param_methods():

@@ -1,0 +1,26 @@
+// What an engine is given besides its options.
+#pragma once
+
+#include "capstan/base/log.h"
+#include "capstan/comm/group_maker.h"
+#include "capstan/engine/agreement.h"
+#include "capstan/engine/checkpoint_types.h"
+#include "capstan/engine/torch_updater.h"
+#include "capstan/schedule/schedule.h"
+
+namespace capstan::engine {
+
+// What only code can give; everything else is in Options.
+struct Parts {
+  comm::Group* group = nullptr;  // unset: the ranks of the launcher; must outlive the engine
+  // With a group of one's own: who makes smaller ones of its ranks, where options need some.
+  comm::GroupMaker* groups = nullptr;
+  Logger* logger = nullptr;     // unset: silence; must outlive the engine
+  OptimizerFactory optimizer;   // takes the place of Options::optimizer
+  UpdaterFactory updater;       // likewise, and need not be libtorch's
+  schedule::Function schedule;  // takes the place of Options::schedule
+  ModelExtras extras;           // for checkpoints; a C++ model's buffers and aliases are found
+  SharedValues shared;          // compared between ranks before the options, by the caller's names
+};
+
+}  // namespace capstan::engine

@@ -1,0 +1,30 @@
+// The ranks that share a model's units: groups of the mesh, as the plan names them.
+#pragma once
+
+#include <vector>
+
+#include "capstan/comm/mesh_groups.h"
+#include "capstan/shard/plan.h"
+
+namespace capstan::shard {
+
+// As UnitAxes, for one rank.
+struct UnitGroups {
+  comm::Group* cut = nullptr;
+  comm::Group* summed = nullptr;  // null: no other rank has the same part
+  comm::Group* near = nullptr;    // null: there is no second copy
+  // Whether this rank's part is the one of several equal ones that counts: in the norm, in a
+  // checkpoint.
+  bool counted = true;
+};
+
+// Ranks: all of them are in `all`, for what they do together: agree, count, save.
+struct ModelGroups {
+  comm::Group& all;
+  std::vector<UnitGroups> units;  // of the plan
+};
+
+// Collective: groups are made where the plan needs them.
+ModelGroups model_groups(const Plan& plan, comm::MeshGroups& mesh);
+
+}  // namespace capstan::shard
