@@ -9,6 +9,10 @@ namespace capstan::profile {
 
 using Clock = std::chrono::steady_clock;
 
+inline double milliseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
 inline constexpr int kHost = -1;  // instead of the index of a device
 
 // A place in the queue of a device.

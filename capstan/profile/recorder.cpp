@@ -1,11 +1,16 @@
 #include "capstan/profile/recorder.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <utility>
 
 namespace capstan::profile {
 namespace {
+
+// In the order of Kind.
+constexpr std::array<std::string_view, 9> kNames = {
+    "phase", "gather", "reduce", "exchange", "compute", "copy", "update", "wait", "io"};
 
 // From one place in a queue to another.
 class BetweenMarks final : public DeviceWork {
@@ -26,28 +31,12 @@ class BetweenMarks final : public DeviceWork {
 
 }  // namespace
 
-std::string_view to_string(Kind kind) {
-  switch (kind) {
-    case Kind::phase:
-      return "phase";
-    case Kind::gather:
-      return "gather";
-    case Kind::reduce:
-      return "reduce";
-    case Kind::exchange:
-      return "exchange";
-    case Kind::compute:
-      return "compute";
-    case Kind::copy:
-      return "copy";
-    case Kind::update:
-      return "update";
-    case Kind::wait:
-      return "wait";
-    case Kind::io:
-      break;
-  }
-  return "io";
+std::string_view to_string(Kind kind) { return kNames[static_cast<std::size_t>(kind)]; }
+
+std::optional<Kind> kind_named(std::string_view name) {
+  const auto found = std::ranges::find(kNames, name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<Kind>(found - kNames.begin());
 }
 
 void Recorder::close(Closed span) {
@@ -118,6 +107,7 @@ void Span::begin(Recorder& recorder, const SpanFacts& facts, std::shared_ptr<Dev
                                                      .detail = std::string(facts.detail),
                                                      .kind = facts.kind,
                                                      .bytes = facts.bytes,
+                                                     .owner = facts.owner,
                                                      .thread = std::this_thread::get_id()},
                                           .work = std::move(work),
                                           .device = facts.device});

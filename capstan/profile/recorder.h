@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -31,6 +32,7 @@ enum class Kind : std::uint8_t {
 };
 
 std::string_view to_string(Kind kind);
+std::optional<Kind> kind_named(std::string_view name);
 
 class Kinds {
  public:
@@ -57,6 +59,7 @@ struct SpanFacts {
   std::int64_t bytes = 0;
   int device = kHost;            // on whose current stream the work is enqueued
   std::string_view detail = {};  // for those who list single spans
+  const void* owner = nullptr;   // whose it is, where several of a kind use one recorder
 };
 
 // A span that is over, on the host and on the device.
@@ -66,6 +69,7 @@ struct Record {
   std::string detail;
   Kind kind = Kind::compute;
   std::int64_t bytes = 0;
+  const void* owner = nullptr;  // only to be compared
   std::thread::id thread;
   Clock::time_point host_begin;
   Clock::time_point host_end;

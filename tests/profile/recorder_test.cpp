@@ -199,6 +199,14 @@ TEST(Recorder, StopsWithItsLastReader) {
   EXPECT_FALSE(recorder->records(Kind::phase));
 }
 
+TEST(Kind, IsFoundByItsName) {
+  EXPECT_EQ(to_string(Kind::phase), "phase");
+  EXPECT_EQ(to_string(Kind::io), "io");
+  EXPECT_EQ(kind_named("io"), Kind::io);
+  EXPECT_EQ(kind_named("exchange"), Kind::exchange);
+  EXPECT_EQ(kind_named("nothing"), std::nullopt);
+}
+
 TEST(Recorder, TakesSpansFromSeveralThreads) {
   const auto recorder = std::make_shared<Recorder>();
   Reader reader(recorder, Kinds::all());
