@@ -42,6 +42,9 @@ class ShardedModel {
   const Plan& plan() const { return plan_; }
   const Settings& settings() const { return settings_; }
   comm::Group& group() const { return group_; }
+  const std::string& unit_name(int unit) const {
+    return plan_.units[static_cast<std::size_t>(unit)].name;
+  }
   c10::Device device() const { return pool_.device(); }
   store::Pool& pool() { return pool_; }
   Reducer& reducer() { return *reducer_; }
