@@ -60,6 +60,11 @@ void RunLog::phase_ended(Phase phase, store::Ledger& ledger) {
 
 void RunLog::read_spans() {
   if (!reader_.has_value()) return;
+  if (const std::int64_t dropped = reader_->take_dropped(); dropped > 0) {
+    say(LogLevel::warning,
+        fmt::format("the times below leave out {}: more than {} came between two steps",
+                    counted(dropped, "operation"), profile::Reader::kMaxRecords));
+  }
   for (const profile::Record& record : reader_->take()) {
     // Engines over one group share its recorder.
     if (record.owner != nullptr && (!clock_.has_value() || record.owner != &*clock_)) continue;

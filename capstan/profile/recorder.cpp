@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 namespace capstan::profile {
@@ -57,7 +58,7 @@ void Recorder::deliver_ended() {
 void Recorder::deliver(Closed& span) {
   if (span.work != nullptr) span.record.device = span.work->read();
   for (Reader* const reader : readers_) {
-    if (reader->kinds_.has(span.record.kind)) reader->records_.push_back(span.record);
+    if (reader->kinds_.has(span.record.kind)) reader->add(span.record);
   }
 }
 
@@ -97,7 +98,23 @@ Reader::~Reader() {
 std::vector<Record> Reader::take() {
   const std::lock_guard lock(recorder_->mutex_);
   recorder_->deliver_ended();
-  return std::exchange(records_, {});
+  std::vector<Record> taken(std::make_move_iterator(records_.begin()),
+                            std::make_move_iterator(records_.end()));
+  records_.clear();
+  return taken;
+}
+
+std::int64_t Reader::take_dropped() {
+  const std::lock_guard lock(recorder_->mutex_);
+  return std::exchange(dropped_, 0);
+}
+
+void Reader::add(const Record& record) {
+  if (records_.size() == kMaxRecords) {
+    records_.pop_front();
+    ++dropped_;
+  }
+  records_.push_back(record);
 }
 
 void Span::begin(Recorder& recorder, const SpanFacts& facts, std::shared_ptr<DeviceWork> work) {

@@ -127,12 +127,20 @@ class Reader {
   // What has ended since the last call, in the order in which the host closed it. Never waits for a
   // device; after Recorder::settle() all is there.
   std::vector<Record> take();
+  // How many were dropped since the last call, the oldest first, because nobody took them.
+  std::int64_t take_dropped();
+
+  // Kept for a reader that does not come.
+  static constexpr std::size_t kMaxRecords = 1 << 16;
 
  private:
   friend class Recorder;
+  void add(const Record& record);
+
   const std::shared_ptr<Recorder> recorder_;
   const Kinds kinds_;
-  std::vector<Record> records_;
+  std::deque<Record> records_;
+  std::int64_t dropped_ = 0;
 };
 
 // Open from here to its end. While nobody reads its kind, it is a null pointer.

@@ -188,6 +188,20 @@ TEST(Recorder, EveryReaderGetsItsKindsUntilItGoes) {
   EXPECT_THAT(names_of(all.take()), ElementsAre("write"));
 }
 
+TEST(Recorder, KeepsTheNewestForAReaderThatDoesNotComeAndSaysHowManyWent) {
+  const auto recorder = std::make_shared<Recorder>();
+  Reader reader(recorder, {Kind::io});
+  for (std::size_t i = 0; i < Reader::kMaxRecords + 3; ++i) {
+    const Span span(recorder.get(),
+                    {.name = "read", .kind = Kind::io, .bytes = static_cast<std::int64_t>(i)});
+  }
+  const std::vector<Record> records = reader.take();
+  ASSERT_EQ(records.size(), Reader::kMaxRecords);
+  EXPECT_EQ(records.front().bytes, 3);
+  EXPECT_EQ(reader.take_dropped(), 3);
+  EXPECT_EQ(reader.take_dropped(), 0);
+}
+
 TEST(Recorder, StopsWithItsLastReader) {
   const auto recorder = std::make_shared<Recorder>();
   EXPECT_FALSE(recorder->records(Kind::phase));
