@@ -17,6 +17,9 @@ int Group::rank() const { return state_->rank; }
 int Group::size() const { return state_->size; }
 const std::string& Group::name() const { return state_->options.name; }
 c10d::Backend& Group::backend() const { return *state_->backend; }
+const std::shared_ptr<profile::Recorder>& Group::recorder() const {
+  return state_->options.recorder;
+}
 
 PendingOp Group::all_gather(at::Tensor whole, at::Tensor mine, std::string_view label) {
   const OpFacts facts = describe(OpKind::all_gather, whole, label);
@@ -96,13 +99,6 @@ Counters Group::counters() const {
 void Group::reset_counters() {
   const std::lock_guard lock(state_->mutex);
   state_->counters = {};
-}
-
-void Group::observe(OpObserver observer) {
-  std::shared_ptr<const OpObserver> shared;
-  if (observer) shared = std::make_shared<const OpObserver>(std::move(observer));
-  const std::lock_guard lock(state_->mutex);
-  state_->observer.swap(shared);
 }
 
 std::string Group::recent_operations() const {

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 
 #include "capstan/comm/op.h"
 #include "capstan/comm/pending_op.h"
+#include "capstan/profile/recorder.h"
 
 namespace c10d {
 class Backend;
@@ -37,6 +37,9 @@ struct GroupOptions {
   // Where ranks compare notes about an operation that does not finish, for backends that cannot
   // tell by themselves. Empty: such a mismatch is found only by the timeout.
   std::shared_ptr<SideChannel> side_channel;
+  // Gets a span of every operation, by the operation's name and label: from its issue to the end of
+  // its wait(), or, over NCCL, as long as the device is at it. Null: the group makes its own.
+  std::shared_ptr<profile::Recorder> recorder;
 };
 
 struct ReduceOptions {
@@ -46,9 +49,6 @@ struct ReduceOptions {
   // levels of groups, for whoever wants its bits without having them.
   int blocks_of = 1;
 };
-
-// Told about an operation that is over: what it was, and how long it took from its issue.
-using OpObserver = std::function<void(const OpFacts& facts, std::chrono::nanoseconds time)>;
 
 // Tensors are 1-D and contiguous: fp32, fp16, bf16, fp64, int32, int64 or uint8.
 // Threads: any; whoever shares a group between threads must keep the order of calls equal on all
@@ -67,6 +67,8 @@ class Group {
   int size() const;
   const std::string& name() const;
   c10d::Backend& backend() const;
+  // Never null: for whoever reads the spans, or adds those of the same rank.
+  const std::shared_ptr<profile::Recorder>& recorder() const;
 
   // whole: size() * mine.numel() elements of mine's dtype, in rank order. `mine` may be this
   // rank's part of `whole`.
@@ -86,9 +88,6 @@ class Group {
 
   Counters counters() const;
   void reset_counters();
-  // Called after every operation from here on, on the thread that waited for it, until it is
-  // replaced; an empty one ends it. One per group.
-  void observe(OpObserver observer);
   // How many receive buffers were allocated so far; constant once the first step is over.
   std::int64_t buffers_made() const;
   // This rank's last operations, oldest first, one per line.

@@ -5,14 +5,23 @@
 #include "capstan/comm/group_check.h"
 #include "capstan/comm/group_state.h"
 #include "capstan/comm/rank_sum.h"
+#include "capstan/profile/event_clock.h"
 
 namespace capstan::comm {
 namespace {
+
+profile::Span sum_span(const GroupState& group, const at::Tensor& parts) {
+  return {group.options.recorder.get(),
+          {.name = "sum in rank order",
+           .bytes = static_cast<std::int64_t>(parts.nbytes()),
+           .device = profile::index_of(parts.device())}};
+}
 
 // The local half of a reduce-scatter: each rank's copy of our part, added in rank order.
 void sum_parts(const GroupState& group, at::Tensor& mine, const at::Tensor& received,
                const at::Tensor& whole, bool accumulate) {
   const std::int64_t part = mine.numel();
+  const profile::Span span = sum_span(group, whole);
   // Our own backends leave out this rank's own part.
   const auto source = [&](int rank) -> const at::Tensor& {
     return group.own != nullptr && rank == group.rank ? whole : received;
@@ -67,7 +76,7 @@ WorkPtr exchange(GroupState& group, at::Tensor received, at::Tensor whole) {
 }
 
 bool reduces_natively(const GroupState& group) {
-  return group.options.reduction == Reduction::native && group.backend->getBackendName() == "nccl";
+  return group.options.reduction == Reduction::native && group.over_nccl;
 }
 
 bool backend_sums(const GroupState& group, const at::Tensor& whole) {
@@ -133,6 +142,7 @@ PendingOp Group::all_reduce_small(InFlight op, at::Tensor tensor) {
   op.finish = [group = state_.get(), tensor, gathered]() mutable {
     std::vector<at::Tensor> pieces = gathered.split(std::max<std::int64_t>(tensor.numel(), 1));
     if (tensor.numel() > 0) {
+      const profile::Span span = sum_span(*group, gathered);
       sum_in_rank_order(tensor, pieces, /*accumulate=*/false);
     }
     group->buffers.give_back(std::move(gathered));

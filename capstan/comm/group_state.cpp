@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "capstan/comm/tagged_backend.h"
+#include "capstan/profile/event_clock.h"
 
 namespace capstan::comm {
 namespace {
@@ -21,13 +22,46 @@ std::string reason_of(const std::exception& error) {
   return error.what();
 }
 
+// That an operation of NCCL runs on.
+c10::Device device_of(const std::vector<at::Tensor>& buffers) {
+  return buffers.empty() ? c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice()
+                         : buffers.front().device();
+}
+
 // Past all that this thread has enqueued up to now.
 c10::Event event_of_stream(const std::vector<at::Tensor>& buffers) {
-  const c10::Device device = buffers.empty() ? c10::Device(c10::kCUDA) : buffers.front().device();
-  const c10::impl::VirtualGuardImpl guard(device.type());
+  const c10::Device device = device_of(buffers);
   c10::Event event(device.type());
-  event.record(guard.getStream(device.has_index() ? device : guard.getDevice()));
+  event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   return event;
+}
+
+profile::Kind kind_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::all_gather:
+    case OpKind::broadcast:
+      return profile::Kind::gather;
+    case OpKind::reduce_scatter:
+    case OpKind::all_reduce:
+      return profile::Kind::reduce;
+    default:
+      return profile::Kind::exchange;
+  }
+}
+
+// False: it cannot. From here on.
+bool times_work(c10d::Backend& backend) {
+  try {
+    backend.enableCollectivesTiming();
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+GroupOptions with_recorder(GroupOptions options) {
+  if (options.recorder == nullptr) options.recorder = profile::make_recorder();
+  return options;
 }
 
 // Gloo ends the program where messages of unequal size meet.
@@ -48,9 +82,10 @@ constexpr const char* kFix =
 GroupState::GroupState(c10::intrusive_ptr<c10d::Backend> backend_in, GroupOptions options_in)
     : backend(with_tags(std::move(backend_in), options_in.name)),
       own(dynamic_cast<OwnBackend*>(backend.get())),
-      options(std::move(options_in)),
+      options(with_recorder(std::move(options_in))),
       rank(backend->getRank()),
-      size(backend->getSize()) {
+      size(backend->getSize()),
+      over_nccl(backend->getBackendName() == "nccl") {
   if (options.side_channel == nullptr) return;
   // Over our own backends an operation tells its end only when it is waited for, with a timeout.
   Watch::Place place{rank, size, options.timeout};
@@ -66,11 +101,11 @@ PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
     advance(*unfinished_chain);
   }
   refuse_if_failed(held->facts);
-  held->issued = Clock::now();
   {
     const std::lock_guard lock(mutex);
-    held->number = recorder.issued(held->facts, held->issued);
+    held->number = recorder.issued(held->facts, Clock::now());
   }
+  open_span(*held);
   if (own != nullptr) {
     own->announce(held->facts);
   }
@@ -104,8 +139,35 @@ void GroupState::advance(InFlight& op) {
   }
 }
 
+profile::SpanFacts GroupState::span_facts(const InFlight& op, profile::Kind kind) const {
+  return {.name = to_string(op.facts.kind),
+          .unit = op.facts.label.text(),
+          .kind = kind,
+          .bytes = payload_bytes(op.facts),
+          .device = over_nccl ? profile::index_of(device_of(op.buffers)) : profile::kHost};
+}
+
+void GroupState::open_span(InFlight& op) {
+  const profile::Kind kind = kind_of(op.facts.kind);
+  if (!options.recorder->records(kind)) {
+    last_times = nullptr;
+    return;
+  }
+  profile::SpanFacts facts = span_facts(op, kind);
+  if (over_nccl && times_work(*backend)) {
+    op.times = std::make_shared<OpTimes>(options.recorder->clock(), facts.device,
+                                         std::exchange(last_times, nullptr));
+    last_times = op.times;
+  }
+  OpFacts unlabelled = op.facts;
+  unlabelled.label = {};
+  const std::string detail = to_text(unlabelled);
+  facts.detail = detail;
+  op.span = profile::Span(options.recorder.get(), facts, op.times);
+}
+
 void GroupState::complete(InFlight& op) {
-  const auto begin = Clock::now();
+  const profile::Span waiting(options.recorder.get(), span_facts(op, profile::Kind::wait));
   {
     const std::lock_guard order(issue);
     if (op.second) {
@@ -113,28 +175,21 @@ void GroupState::complete(InFlight& op) {
     }
   }
   wait_for_work(op);
+  if (op.times != nullptr) op.times->end();
   if (op.finish) {
     op.finish();
   }
-  const auto end = Clock::now();
-  count(op, begin, end);
-  std::shared_ptr<const OpObserver> observed;
-  {
-    const std::lock_guard lock(mutex);
-    observed = observer;
-  }
-  if (observed != nullptr) (*observed)(op.facts, end - op.issued);
+  op.span.end();
+  count(op);
 }
 
-void GroupState::count(const InFlight& op, Clock::time_point begin, Clock::time_point end) {
+void GroupState::count(const InFlight& op) {
   const std::lock_guard lock(mutex);
-  recorder.finished(op.number, end);
+  recorder.finished(op.number, Clock::now());
   OpCounter& counter = counters[op.facts.kind];
   ++counter.calls;
   counter.elems += op.facts.elems;
-  counter.bytes += op.facts.elems * static_cast<std::int64_t>(c10::elementSize(op.facts.dtype));
-  counter.time += end - op.issued;
-  counter.blocked += end - begin;
+  counter.bytes += payload_bytes(op.facts);
 }
 
 void GroupState::wait_for_work(InFlight& op) {
@@ -142,10 +197,11 @@ void GroupState::wait_for_work(InFlight& op) {
   try {
     // NCCL orders our stream behind the operation. With a timeout it would hold the host up
     // instead, and all that could be enqueued meanwhile; there the watch sees to the timeout.
-    const bool by_stream = op.watched && backend->getBackendName() == "nccl";
+    const bool by_stream = op.watched && over_nccl;
     in_time = by_stream ? op.work->wait() : op.work->wait(options.timeout);
     if (by_stream) op.watched.follow(event_of_stream(op.buffers));
     op.watched.release();
+    if (op.times != nullptr) op.times->add(op.work);
   } catch (const std::exception& error) {
     fail(op, reason_of(error));
   }

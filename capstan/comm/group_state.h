@@ -15,18 +15,18 @@
 #include "capstan/comm/buffer_pool.h"
 #include "capstan/comm/flight_recorder.h"
 #include "capstan/comm/group.h"
+#include "capstan/comm/op_times.h"
 #include "capstan/comm/own_backend.h"
 #include "capstan/comm/watch.h"
 
 namespace capstan::comm {
 
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
 struct InFlight {
   std::shared_ptr<GroupState> group;
   OpFacts facts;
   std::int64_t number = 0;
-  FlightRecorder::Clock::time_point issued;
+  profile::Span span;
+  std::shared_ptr<OpTimes> times;   // null: the host's are right, or nobody reads them
   WorkPtr work;                     // the part in flight
   Watch::Ticket watched;            // goes before the work; empty: not watched
   std::vector<at::Tensor> buffers;  // alive until the operation is done
@@ -47,8 +47,10 @@ struct GroupState {
   PendingOp run(InFlight op, const std::function<WorkPtr()>& start);
   // Waits for `op` to its very end; counts and records it.
   void complete(InFlight& op);
-  void count(const InFlight& op, FlightRecorder::Clock::time_point begin,
-             FlightRecorder::Clock::time_point end);
+  void count(const InFlight& op);
+  // Spans of an operation that starts, and of the wait for it.
+  void open_span(InFlight& op);
+  profile::SpanFacts span_facts(const InFlight& op, profile::Kind kind) const;
   // Issues the second exchange of `op` if it has one left. Call with `issue` held.
   void advance(InFlight& op);
 
@@ -63,15 +65,16 @@ struct GroupState {
   const GroupOptions options;
   const int rank;
   const int size;
+  const bool over_nccl;
   const OwnProcess process;
   BufferPool buffers;
 
   std::mutex issue;
   InFlight* unfinished_chain = nullptr;  // has `second` left; guarded by issue
+  std::shared_ptr<OpTimes> last_times;   // of the last one recorded; guarded by issue
 
   std::mutex mutex;
   Counters counters;
-  std::shared_ptr<const OpObserver> observer;  // empty: nobody
   FlightRecorder recorder;
   std::string failure;  // empty: usable
   bool closed = false;

@@ -61,6 +61,10 @@ std::string to_text(const OpFacts& facts) {
   return text;
 }
 
+std::int64_t payload_bytes(const OpFacts& facts) {
+  return facts.elems * static_cast<std::int64_t>(c10::elementSize(facts.dtype));
+}
+
 bool same_collective(const OpFacts& a, const OpFacts& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.elems == b.elems && a.peer == b.peer &&
          a.label == b.label;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -52,6 +51,7 @@ struct OpFacts {
 
 // "all_gather of 4096 bf16 (unit 3)"
 std::string to_text(const OpFacts& facts);
+std::int64_t payload_bytes(const OpFacts& facts);
 
 // Whether two ranks that issue these at the same place of their order mean the same collective.
 bool same_collective(const OpFacts& a, const OpFacts& b);
@@ -70,10 +70,8 @@ std::string mismatch_text(std::int64_t number, const RankOp& a, const RankOp& b)
 
 struct OpCounter {
   std::int64_t calls = 0;
-  std::int64_t elems = 0;               // whole buffers, also in a group of one
-  std::int64_t bytes = 0;               // the same in the dtype that travels
-  std::chrono::nanoseconds time{0};     // from issue until wait() saw the end
-  std::chrono::nanoseconds blocked{0};  // the part of it that a caller spent in wait()
+  std::int64_t elems = 0;  // whole buffers, also in a group of one
+  std::int64_t bytes = 0;  // the same in the dtype that travels
   bool operator==(const OpCounter&) const = default;
 };
 

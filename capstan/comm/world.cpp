@@ -12,6 +12,7 @@
 #include "capstan/comm/nccl/nccl.h"
 #include "capstan/comm/side_channel.h"
 #include "capstan/device/facts.h"
+#include "capstan/profile/event_clock.h"
 
 namespace capstan::comm {
 namespace {
@@ -141,6 +142,7 @@ class ConnectedWorld final : public World {
     GroupOptions how{.name = name, .timeout = options_.timeout};
     how.reduction = options_.reduce_in_rank_order ? Reduction::ordered : Reduction::native;
     how.side_channel = connection_->make_side_channel(name);
+    how.recorder = recorder_;
     return Group(backend, std::move(how));
   }
 
@@ -159,6 +161,7 @@ class ConnectedWorld final : public World {
   const Options options_;
   const BackendKind kind_;
   const std::unique_ptr<Connection> connection_;
+  const std::shared_ptr<profile::Recorder> recorder_ = profile::make_recorder();
   std::optional<Group> group_;
 };
 

@@ -100,8 +100,8 @@ Section report_section() {
           .costs("Reading the loss waits for the device once per line."),
       flag("wall_clock_breakdown", false)
           .own_per_rank()
-          .says("Time of forward, backward, reduction and step.")
-          .costs("Waits for the device at every phase: a few per cent slower."),
+          .says("Time on the device of forward, backward, reduction and step.")
+          .costs("Waits for the device at the end of every step, on rank 0."),
       flag("memory_breakdown", false)
           .own_per_rank()
           .says("Memory before and after each phase.")
@@ -151,8 +151,7 @@ std::vector<Section> diagnostics_sections() {
           .costs("Practically free."),
       flag("synchronized", true)
           .says("Wait for the device before reading the clock.")
-          .no_effect("the clock is read without waiting for the device: over many steps the "
-                     "average is the same"),
+          .no_effect("the device's own time is read, without waiting for it"),
   };
   Section timers;
   timers.path = "timers";
@@ -160,23 +159,25 @@ std::vector<Section> diagnostics_sections() {
   Section comms;
   comms.path = "comms_logger";
   comms.strict = true;
-  comms.meaning = "Logs collectives: calls, bytes, time and bandwidth per operation and size.";
+  comms.meaning =
+      "Logs collectives: calls, bytes, time and bandwidth per operation. Over NCCL the time is the "
+      "device's; elsewhere it runs from the start of an operation until it was waited for.";
   comms.keys = {
       flag("enabled", false)
           .own_per_rank()
           .says("Log collectives.")
-          .costs("Waits for the device after every logged operation."),
+          .costs("Times every operation on rank 0, and waits for the device once per report."),
       flag("prof_all", true)
           .own_per_rank()
           .says("Log every operation; false: only those in prof_ops.")
-          .costs("Fewer operations, less waiting."),
+          .costs("Shorter reports."),
       texts("prof_ops", "[]")
           .own_per_rank()
           .says("Operations to log, such as all_gather.")
           .costs("As prof_all."),
       flag("verbose", false)
           .own_per_rank()
-          .says("A line per operation of rank 0 as it happens.")
+          .says("A line per operation of rank 0, at the end of its phase.")
           .costs("Thousands of lines; the step is a little slower."),
       flag("debug", false)
           .own_per_rank()

@@ -19,6 +19,7 @@
 #include "capstan/engine/room.h"
 #include "capstan/engine/settings.h"
 #include "capstan/engine/together.h"
+#include "capstan/profile/event_clock.h"
 #include "capstan/shard/access.h"
 #include "capstan/shard/memory.h"
 
@@ -74,16 +75,11 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
     if (!warning.empty()) log_->say(LogLevel::warning, warning);
   }
   if (!options.profile.state_dump.empty()) log_->say(LogLevel::info, options.profile.state_dump);
-  if (logs_operations()) {
-    group_->observe([this](const comm::OpFacts& facts, std::chrono::nanoseconds time) {
-      log_->operation_ended(facts, time);
-    });
-  }
+  log_->begin(profile::index_of(sharded->device()));
 }
 
 EngineState::~EngineState() {
   end_save();
-  if (logs_operations()) group_->observe({});
   if (sharded != nullptr) sharded->stop_updates();  // they use what goes before it
 }
 
@@ -98,7 +94,7 @@ void EngineState::join(const Parts& parts) {
       std::make_unique<comm::MeshGroups>(make_mesh(options.shard, group_->size()), *group_, maker);
   Logger& logger = parts.logger != nullptr ? *parts.logger : silence_;
   log_ = std::make_unique<RunLog>(logger, RunLog::Voice{group_->rank() == 0, options.log_level},
-                                  options.profile, options.batch.train_samples);
+                                  options.profile, options.batch.train_samples, group_->recorder());
 }
 
 void EngineState::build(const shard::ModelView& view) {
@@ -173,8 +169,6 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
   const double average =
       how.average_accumulation ? 1.0 / static_cast<double>(options.batch.accumulation_steps) : 1.0;
   const precision::LossFactor factor = split_factor(backward_scale_ * average, loss);
-  const auto blocked = [this] { return group_->counters()[comm::OpKind::reduce_scatter].blocked; };
-  const auto blocked_before = blocked();
   guarded(Phase::backward, [&] {
     hooks_->begin_backward(/*sync=*/no_sync_depth_ == 0, factor.of_gradients);
     try {
@@ -186,7 +180,7 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
     hooks_->end_backward();
   });
   boundary_.reset();
-  log_->phase_ended(Phase::backward, sharded->ledger(), blocked() - blocked_before);
+  log_->phase_ended(Phase::backward, sharded->ledger());
   if (options.shard.log_trace_changes) log_->trace_surprises(sharded->trace().surprises());
 }
 
@@ -224,7 +218,8 @@ StepReport EngineState::step(std::optional<bool> boundary) {
   // Now all states are there, and training has begun.
   if (options.checkpoint.asynchronous && snapshot_memory_ == nullptr) take_memory_ahead();
   log_->phase_ended(Phase::step, sharded->ledger());
-  log_->step_ended(progress, report.lr, sharded->ledger(), group_->counters());
+  log_->step_ended(progress, report.lr, sharded->ledger());
+  progress.samples_per_second = log_->samples_per_second();
   return report;
 }
 

@@ -92,9 +92,6 @@ class EngineState {
   precision::LossScaleState loss_scale;
 
  private:
-  bool logs_operations() const {
-    return options.profile.comms.enabled && options.profile.comms.verbose;
-  }
   void join(const Parts& parts);
   void build(const shard::ModelView& view);
   void make_updater(const Parts& parts);
@@ -183,6 +180,7 @@ class EngineState {
     Saved saved;
     std::chrono::steady_clock::time_point began;
     std::chrono::nanoseconds blocked{0};  // training, apart from what the save counts itself
+    profile::Span span;                   // until its end is seen
     std::unique_ptr<checkpoint::BackgroundSave> save;
   };
   store::Ledger snapshot_ledger_;

@@ -162,6 +162,8 @@ const optim::StepGate* GradGate::gate() const {
 }
 
 GradNorm GradGate::finish(const comm::Group& group) {
+  const profile::Span waiting(group.recorder().get(),
+                              {.name = "gradient norm", .kind = profile::Kind::wait});
   // Short enough to be back before the device runs out of work, long enough to leave the core.
   constexpr std::chrono::microseconds kPause{50};
   while (!decided_.query()) {

@@ -333,6 +333,7 @@ EngineState::ChosenCheckpoint EngineState::find_checkpoint(
 std::optional<Loaded> EngineState::load(const std::filesystem::path& folder,
                                         const LoadOptions& how) {
   const at::NoGradGuard no_grad;
+  const profile::Span span(group_->recorder().get(), {.name = "load", .kind = profile::Kind::io});
   finish_saves();
   together(*group_, device(), [&] { sharded->settle_updates(); });
   sharded->take_back();

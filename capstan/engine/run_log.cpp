@@ -1,7 +1,7 @@
 #include "capstan/engine/run_log.h"
 
-#include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,17 +12,6 @@
 namespace capstan::engine {
 namespace {
 
-const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::forward:
-      return "forward";
-    case Phase::backward:
-      return "backward";
-    default:
-      return "step";
-  }
-}
-
 // Resident memory of this process.
 std::int64_t host_bytes() {
   std::ifstream statm("/proc/self/statm");
@@ -32,40 +21,70 @@ std::int64_t host_bytes() {
   return resident_pages * sysconf(_SC_PAGESIZE);
 }
 
-bool is_wanted(const profile::CommsLoggerOptions& options, std::string_view op) {
-  return options.all_ops ||
-         std::find(options.ops.begin(), options.ops.end(), op) != options.ops.end();
-}
-
 }  // namespace
 
 RunLog::RunLog(Logger& logger, Voice voice, const profile::Options& options,
-               std::int64_t samples_per_step)
-    : logger_(logger), voice_(voice), options_(options), throughput_(samples_per_step) {}
+               std::int64_t samples_per_step, std::shared_ptr<profile::Recorder> recorder)
+    : logger_(logger),
+      voice_(voice),
+      options_(options),
+      recorder_(std::move(recorder)),
+      throughput_(samples_per_step),
+      comms_(options.comms) {
+  profile::Kinds kinds;
+  if (options_.throughput && options_.steps_per_print > 0) {
+    kinds = kinds | profile::Kinds{profile::Kind::phase};
+  }
+  if (options_.wall_clock_breakdown) {
+    kinds = kinds | profile::Kinds{profile::Kind::phase, profile::Kind::wait};
+  }
+  if (options_.comms.enabled) kinds = kinds | CommsLog::kKinds;
+  const bool heard = voice_.speaks && voice_.level <= LogLevel::info;
+  if (heard && !kinds.empty()) reader_.emplace(recorder_, kinds);
+}
 
 void RunLog::say(LogLevel level, const std::string& text) const {
   if (level < voice_.level) return;
   if (voice_.speaks || level == LogLevel::error) logger_.log(level, text);
 }
 
-void RunLog::phase_ended(Phase phase, store::Ledger& ledger, std::chrono::nanoseconds reducing) {
-  clock_.add(Phase::reduce, reducing);
-  clock_.lap(phase);
+void RunLog::phase_ended(Phase phase, store::Ledger& ledger) {
+  if (clock_.has_value()) clock_->lap(phase);
+  read_spans();
   if (!options_.memory_breakdown) return;
   say(LogLevel::info, fmt::format("memory after {}: {} (peaks: {}); host {} resident",
-                                  name_of(phase), store::to_text(ledger.now()),
+                                  to_string(phase), store::to_text(ledger.now()),
                                   store::to_text(ledger.peak()), format_bytes(host_bytes())));
   ledger.reset_peak();
 }
 
-void RunLog::step_ended(const Progress& progress, const std::vector<double>& lr,
-                        const store::Ledger& ledger, const comm::Counters& counters) {
-  throughput_.step_ended(Throughput::Clock::now());
-  if (options_.wall_clock_breakdown) say(LogLevel::info, clock_.take_line());
-  const bool due = options_.steps_per_print > 0 && progress.steps % options_.steps_per_print == 0;
-  if (options_.comms.enabled && (due || options_.steps_per_print == 0)) {
-    say(LogLevel::info, comms_table(counters));
+void RunLog::read_spans() {
+  if (!reader_.has_value()) return;
+  if (const std::int64_t dropped = reader_->take_dropped(); dropped > 0) {
+    say(LogLevel::warning,
+        fmt::format("the times below leave out {}: more than {} came between two steps",
+                    counted(dropped, "operation"), profile::Reader::kMaxRecords));
   }
+  for (const profile::Record& record : reader_->take()) {
+    // Engines over one group share its recorder.
+    if (record.owner != nullptr && (!clock_.has_value() || record.owner != &*clock_)) continue;
+    throughput_.add(record);
+    times_.add(record);
+    if (comms_.add(record) && options_.comms.verbose) say(LogLevel::info, comms_.line(record));
+  }
+}
+
+void RunLog::step_ended(const Progress& progress, const std::vector<double>& lr,
+                        const store::Ledger& ledger) {
+  throughput_.step_ended();
+  const bool due = options_.steps_per_print > 0 && progress.steps % options_.steps_per_print == 0;
+  const bool comms_due = options_.comms.enabled && (due || options_.steps_per_print == 0);
+  if (reader_.has_value() && (options_.wall_clock_breakdown || comms_due)) {
+    recorder_->settle();
+    read_spans();
+  }
+  if (options_.wall_clock_breakdown) say(LogLevel::info, times_.take_line());
+  if (comms_due) say(LogLevel::info, comms_.take_table());
   if (!due) return;
   say(LogLevel::info, fmt::format("step={}, skipped={}, lr=[{}]", progress.steps, progress.skipped,
                                   fmt::join(lr, ", ")));
@@ -75,16 +94,6 @@ void RunLog::step_ended(const Progress& progress, const std::vector<double>& lr,
   }
 }
 
-void RunLog::operation_ended(comm::OpFacts facts, std::chrono::nanoseconds time) const {
-  if (!is_wanted(options_.comms, comm::to_string(facts.kind))) return;
-  if (!options_.comms.debug) facts.label = {};
-  const std::int64_t bytes = facts.elems * static_cast<std::int64_t>(c10::elementSize(facts.dtype));
-  const double seconds = std::chrono::duration<double>(time).count();
-  say(LogLevel::info,
-      fmt::format("{}: {} in {:.3f} ms, {:.2f} GB/s", comm::to_text(facts), format_bytes(bytes),
-                  seconds * 1e3, static_cast<double>(bytes) / seconds / 1e9));
-}
-
 void RunLog::trace_surprises(std::int64_t count) {
   if (count > last_surprises_) {
     say(LogLevel::info, fmt::format("{} not used in the recorded order: gathered when needed, "
@@ -92,23 +101,6 @@ void RunLog::trace_surprises(std::int64_t count) {
                                     counted(count - last_surprises_, "unit")));
   }
   last_surprises_ = count;
-}
-
-std::string RunLog::comms_table(const comm::Counters& counters) {
-  std::string table = "communication since the last report:";
-  for (int i = 0; i < comm::kOpKinds; ++i) {
-    const auto kind = static_cast<comm::OpKind>(i);
-    const comm::OpCounter& now = counters[kind];
-    const comm::OpCounter& last = last_counters_[kind];
-    if (now.calls == last.calls || !is_wanted(options_.comms, comm::to_string(kind))) continue;
-    const std::int64_t bytes = now.bytes - last.bytes;
-    const std::chrono::duration<double> time = now.time - last.time;
-    table += fmt::format("\n  {:<15} {:>8} calls {:>12} {:>10.2f} ms {:>8.2f} GB/s",
-                         comm::to_string(kind), now.calls - last.calls, format_bytes(bytes),
-                         time.count() * 1e3, static_cast<double>(bytes) / time.count() / 1e9);
-  }
-  last_counters_ = counters;
-  return table;
 }
 
 }  // namespace capstan::engine

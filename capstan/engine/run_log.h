@@ -1,16 +1,18 @@
 // What an engine says while it trains: progress, throughput, times, memory, communication.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "capstan/base/log.h"
-#include "capstan/comm/op.h"
+#include "capstan/engine/comms_log.h"
 #include "capstan/engine/phase_clock.h"
 #include "capstan/engine/throughput.h"
 #include "capstan/profile/options.h"
+#include "capstan/profile/recorder.h"
 #include "capstan/store/ledger.h"
 
 namespace capstan::engine {
@@ -20,6 +22,9 @@ struct Progress {
   std::int64_t steps = 0;  // optimizer steps, skipped ones included
   std::int64_t skipped = 0;
   std::int64_t samples = 0;  // over all ranks
+  // Of the device's time, without the first steps; unset until there are some, and where the log
+  // does not tell the speed.
+  std::optional<double> samples_per_second = std::nullopt;
   std::int64_t applied() const { return steps - skipped; }
 };
 
@@ -32,30 +37,37 @@ class RunLog {
     LogLevel level = LogLevel::info;
   };
   // `logger` must outlive this.
+  // It reads `recorder` only for what is asked and heard.
   RunLog(Logger& logger, Voice voice, const profile::Options& options,
-         std::int64_t samples_per_step);
+         std::int64_t samples_per_step, std::shared_ptr<profile::Recorder> recorder);
 
   void say(LogLevel level, const std::string& text) const;
 
-  // The time since the last call was spent in `phase`; of it, `reducing` in waiting for peers.
-  void phase_ended(Phase phase, store::Ledger& ledger, std::chrono::nanoseconds reducing = {});
-  // After an optimizer step, applied or skipped.
+  // From here on phases are timed. `device`: of the model, as in profile::SpanFacts.
+  void begin(int device) { clock_.emplace(*recorder_, device); }
+  // The time since the last call was spent in `phase`.
+  void phase_ended(Phase phase, store::Ledger& ledger);
+  // After an optimizer step, applied or skipped. Waits for the device where a line needs its times.
   void step_ended(const Progress& progress, const std::vector<double>& lr,
-                  const store::Ledger& ledger, const comm::Counters& counters);
-  // After one collective, where its line is wanted.
-  void operation_ended(comm::OpFacts facts, std::chrono::nanoseconds time) const;
+                  const store::Ledger& ledger);
+  // Of the device's time, once it is known.
+  std::optional<double> samples_per_second() const { return throughput_.running_average(); }
   // How many uses of units did not come in the recorded order, since the start.
   void trace_surprises(std::int64_t count);
 
  private:
-  std::string comms_table(const comm::Counters& counters);
+  // What the recorder has by now.
+  void read_spans();
 
   Logger& logger_;
   Voice voice_;
   profile::Options options_;
+  std::shared_ptr<profile::Recorder> recorder_;
+  std::optional<profile::Reader> reader_;  // none: nothing of it is asked for
+  std::optional<PhaseClock> clock_;        // since begin()
   Throughput throughput_;
-  PhaseClock clock_;
-  comm::Counters last_counters_;
+  PhaseTimes times_;
+  CommsLog comms_;
   std::int64_t last_surprises_ = 0;
 };
 

@@ -268,6 +268,7 @@ std::unique_ptr<checkpoint::SaveTurn> EngineState::take_turn(const std::filesyst
 
 Saved EngineState::save(const std::filesystem::path& folder, const SaveOptions& how) {
   finish_saves();  // one at a time
+  const profile::Span span(group_->recorder().get(), {.name = "save", .kind = profile::Kind::io});
   const auto began = std::chrono::steady_clock::now();
   std::string tag = how.tag.empty() ? fmt::format("global_step{}", progress.steps) : how.tag;
   check_tags(tag);
@@ -290,6 +291,9 @@ Saved EngineState::save(const std::filesystem::path& folder, const SaveOptions& 
   if (how.asynchronous || options.checkpoint.asynchronous) {
     saving_ =
         std::make_unique<Saving>(Saving{.turn = std::move(turn), .saved = saved, .began = began});
+    saving_->span = {
+        group_->recorder().get(),
+        {.name = "save in the background", .kind = profile::Kind::io, .bytes = saved.bytes}};
     save_in_background(std::move(request), std::move(plan), std::move(contents.pieces));
     saving_->blocked = std::chrono::steady_clock::now() - began;
   } else {

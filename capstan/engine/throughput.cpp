@@ -1,6 +1,10 @@
 #include "capstan/engine/throughput.h"
 
+#include <utility>
+
 #include <fmt/format.h>
+
+#include "capstan/engine/phase_clock.h"
 
 namespace capstan::engine {
 namespace {
@@ -11,22 +15,21 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); 
 
 }  // namespace
 
-void Throughput::step_ended(Clock::time_point now) {
-  ++steps_;
-  if (step_began_.has_value()) {
-    last_step_ = now - *step_began_;
-    total_ += last_step_;
-  }
-  if (steps_ >= kWarmUpSteps) step_began_ = now;
+void Throughput::add(const profile::Record& record) {
+  if (record.kind != profile::Kind::phase) return;
+  open_step_ += record.device.length;
+  if (record.name != to_string(Phase::step)) return;
+  last_step_ = std::exchange(open_step_, {});
+  if (++timed_ > kWarmUpSteps) total_ += last_step_;
 }
 
 std::optional<double> Throughput::running_average() const {
-  if (steps_ <= kWarmUpSteps) return std::nullopt;
-  return static_cast<double>(samples_per_step_ * (steps_ - kWarmUpSteps)) / total_.count();
+  if (timed_ <= kWarmUpSteps) return std::nullopt;
+  return static_cast<double>(samples_per_step_ * (timed_ - kWarmUpSteps)) / total_.count();
 }
 
 std::optional<double> Throughput::current() const {
-  if (steps_ <= kWarmUpSteps) return std::nullopt;
+  if (timed_ <= kWarmUpSteps) return std::nullopt;
   return static_cast<double>(samples_per_step_) / last_step_.count();
 }
 

@@ -1,4 +1,4 @@
-// Samples per second, as the progress line shows them.
+// Samples per second of the device's time, as the progress line shows them.
 #pragma once
 
 #include <chrono>
@@ -6,29 +6,35 @@
 #include <optional>
 #include <string>
 
+#include "capstan/profile/recorder.h"
+
 namespace capstan::engine {
 
 // Threads: one caller at a time.
 class Throughput {
  public:
-  using Clock = std::chrono::steady_clock;
-
   explicit Throughput(std::int64_t samples_per_step) : samples_per_step_(samples_per_step) {}
 
-  // At the end of every optimizer step, applied or skipped.
-  void step_ended(Clock::time_point now);
+  // The phases of an engine, in their order. A step ends with the phase of that name, applied or
+  // skipped.
+  void add(const profile::Record& record);
+
+  // At the end of every optimizer step; its time may come later.
+  void step_ended() { ++steps_; }
 
   std::int64_t steps() const { return steps_; }
-  // Unset until enough steps have been timed: the first two warm caches up and would mislead.
+  // Of the steps that the device has ended. Unset until there are enough: the first two warm caches
+  // up and would mislead.
   std::optional<double> running_average() const;
   std::optional<double> current() const;
 
  private:
   std::int64_t samples_per_step_;
   std::int64_t steps_ = 0;
-  std::optional<Clock::time_point> step_began_;
+  std::int64_t timed_ = 0;
+  std::chrono::nanoseconds open_step_{0};
   std::chrono::duration<double> last_step_{0};
-  std::chrono::duration<double> total_{0};
+  std::chrono::duration<double> total_{0};  // of those after the first ones
 };
 
 // The line of the seeds' logs, word for word.

@@ -7,6 +7,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/engine/torch_states.h"
+#include "capstan/profile/event_clock.h"
 
 namespace capstan::engine {
 namespace {
@@ -65,6 +66,7 @@ PieceUpdater::PieceUpdater(const StepFactory& factory, shard::ShardedModel& mode
     for (const layout::SlotPiece& piece : model.states(unit).owned.pieces) {
       given.push_back(make_piece(model, unit, piece));
       pieces_.push_back({unit, piece, given.back().values});
+      bytes_ += static_cast<std::int64_t>(given.back().values.nbytes());
     }
   }
   step_ = factory(given);
@@ -98,7 +100,14 @@ void PieceUpdater::update(shard::ShardedModel& model, const UpdateScalars& scala
     if (scalars.grad_factor != 1) grad.mul_(scalars.grad_factor);
     piece.values.mutable_grad() = grad.view(piece.values.sizes());
   }
-  step_(scalars);
+  {
+    const profile::Span span(model.group().recorder().get(),
+                             {.name = "update",
+                              .kind = profile::Kind::update,
+                              .bytes = bytes_,
+                              .device = profile::index_of(model.device())});
+    step_(scalars);
+  }
   for (Piece& piece : pieces_) piece.values.mutable_grad().reset();
   for (const int unit : model.step_order()) {
     shard::UnitStates& states = model.states(unit);

@@ -68,6 +68,7 @@ class PieceUpdater final : public Updater {
   void follow_masters(shard::ShardedModel& model);
 
   std::vector<Piece> pieces_;
+  std::int64_t bytes_ = 0;  // of their values
   StepFunction step_;
   std::optional<StateAccess> access_;
 };

@@ -9,6 +9,7 @@
 
 #include "capstan/engine/columns.h"
 #include "capstan/engine/grad_gate.h"
+#include "capstan/profile/event_clock.h"
 
 namespace capstan::engine {
 
@@ -118,10 +119,19 @@ void KernelUpdater::update(shard::ShardedModel& model, const UpdateScalars& scal
   model.finish_updates();
 }
 
-void KernelUpdater::run_stretches(const std::vector<Stretch>& stretches,
-                                  const shard::UnitStates& states, const at::Tensor& grads,
-                                  const Target& target, const Kernel& kernel) {
-  for (const Stretch& stretch : stretches) {
+void KernelUpdater::run_stretches(const shard::ShardedModel& model, int unit,
+                                  const at::Tensor& grads, const Target& target,
+                                  const Kernel& kernel) {
+  const shard::UnitStates& states = model.states(unit);
+  const auto columns = static_cast<std::int64_t>(1 + states.moments.size());
+  const profile::Span timed(
+      model.group().recorder().get(),
+      {.name = "update",
+       .unit = model.unit_name(unit),
+       .kind = profile::Kind::update,
+       .bytes = target.range.size() * columns * static_cast<std::int64_t>(states.master.itemsize()),
+       .device = profile::index_of(states.master.device())});
+  for (const Stretch& stretch : stretches_[static_cast<std::size_t>(unit)]) {
     const layout::ElemRange range = layout::intersect(stretch.range, target.range);
     if (range.size() == 0) continue;
     optim::Span span = span_of(states, grads, range);
@@ -148,18 +158,17 @@ void KernelUpdater::run_stretches(const std::vector<Stretch>& stretches,
 void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at::Tensor& grads,
                                  const Kernel& kernel) {
   const shard::UnitStates& states = model.states(unit);
-  const std::vector<Stretch>& stretches = stretches_[static_cast<std::size_t>(unit)];
   const std::int64_t elems = states.owned.range.size();
   const bool sends = model.sends_values(unit);
   const bool streams = stream_ != nullptr && states.on_host;
   if (states.params.device() == states.master.device() && !sends && !streams) {
     const at::Tensor values = states.master_is_params() ? at::Tensor() : states.params;
-    return run_stretches(stretches, states, grads, {{0, elems}, values}, kernel);
+    return run_stretches(model, unit, grads, {{0, elems}, values}, kernel);
   }
   if (!states.on_host) {
     const at::Tensor values =
         at::empty({elems}, states.params.options().device(states.master.device()));
-    run_stretches(stretches, states, grads, {{0, elems}, values}, kernel);
+    run_stretches(model, unit, grads, {{0, elems}, values}, kernel);
     return model.fetch_values(unit, values);
   }
   // A piece travels to the device while the next is computed.
@@ -175,7 +184,7 @@ void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at:
     if (streams) columns = stream_->next();
     {
       RECORD_USER_SCOPE("capstan::host_update");  // for torch's profiler
-      run_stretches(stretches, states, grads, {range, values, nullptr, columns}, kernel);
+      run_stretches(model, unit, grads, {range, values, nullptr, columns}, kernel);
     }
     if (!sends) continue;
     if (!values.defined()) values = states.master.narrow(0, range.begin, range.size());
@@ -197,7 +206,8 @@ std::vector<layout::ElemRange> KernelUpdater::pieces_of(const shard::ShardedMode
 void KernelUpdater::stream_states(shard::ShardedModel& model, const DiskOptions& options,
                                   Logger& logger) {
   ring_ = std::make_unique<io::Ring>(options.io, logger);
-  stream_ = std::make_unique<store::SwapStream>(*model.swap_files(), *ring_, options.buffer_count);
+  stream_ = std::make_unique<store::SwapStream>(*model.swap_files(), *ring_, options.buffer_count,
+                                                model.group().recorder().get());
   // The last tiles are written beside the next forward: start() waits for them, and so does whoever
   // looks at the states.
   model.settle_states = [this] { stream_->finish(); };
@@ -246,7 +256,6 @@ void KernelUpdater::update_unit(shard::ShardedModel& model, int unit,
 void KernelUpdater::update_early(const shard::ShardedModel& model, int unit,
                                  const UpdateScalars& scalars, shard::FreshStates& fresh,
                                  const shard::EarlyUpdates::GoOn& go_on) {
-  const shard::UnitStates& states = model.states(unit);
   const at::Tensor& grads = model.gradient_shard(unit);
   const auto kernel = [&](const Stretch& stretch, const optim::Span& span) {
     optim::update(kind_, hyper_of(stretch), scalars_of(scalars, stretch.group), span, run_);
@@ -255,8 +264,7 @@ void KernelUpdater::update_early(const shard::ShardedModel& model, int unit,
     if (!go_on()) return;
     const at::Tensor values =
         fresh.values.defined() ? fresh.values.narrow(0, range.begin, range.size()) : at::Tensor();
-    run_stretches(stretches_[static_cast<std::size_t>(unit)], states, grads,
-                  {range, values, &fresh}, kernel);
+    run_stretches(model, unit, grads, {range, values, &fresh}, kernel);
   }
 }
 

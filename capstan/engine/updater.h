@@ -150,8 +150,8 @@ class KernelUpdater final : public Updater {
                     const Kernel& kernel);
   // Of an update on the host: what is computed at a time.
   static std::vector<layout::ElemRange> pieces_of(const shard::ShardedModel& model, int unit);
-  void run_stretches(const std::vector<Stretch>& stretches, const shard::UnitStates& states,
-                     const at::Tensor& grads, const Target& target, const Kernel& kernel);
+  void run_stretches(const shard::ShardedModel& model, int unit, const at::Tensor& grads,
+                     const Target& target, const Kernel& kernel);
   void update_lamb(shard::ShardedModel& model, const UpdateScalars& scalars);
   std::vector<double> lamb_slot_sums(shard::ShardedModel& model, const UpdateScalars& scalars);
   // Of each stretch of a unit.

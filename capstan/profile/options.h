@@ -7,20 +7,20 @@
 
 namespace capstan::profile {
 
-// Per operation and message size: calls, bytes, time, bandwidth.
+// Per operation: calls, bytes, time, bandwidth.
 struct CommsLoggerOptions {
-  bool enabled = false;          // waits for the device after every logged operation: slow
+  bool enabled = false;          // waits for the device once per report
   bool all_ops = true;           // false: only those in `ops`
   std::vector<std::string> ops;  // names as in the report, e.g. "all_gather"
-  bool verbose = false;          // a line per operation as it happens
+  bool verbose = false;          // a line per operation, at the end of its phase
   bool debug = false;            // with the unit or purpose that it was for
   bool operator==(const CommsLoggerOptions&) const = default;
 };
 
 struct Options {
   std::int64_t steps_per_print = 0;  // progress and throughput lines every so many steps; 0: never
-  bool wall_clock_breakdown =
-      false;                      // time of forward, backward, reduce, step; waits for the device
+  // Device time of forward, backward, reduce, step; waits for the device at the end of each step.
+  bool wall_clock_breakdown = false;
   bool memory_breakdown = false;  // memory before and after each phase
   bool throughput = true;         // the throughput part of the progress lines
   std::string state_dump;         // logged once at start: every resolved option; empty: nothing

@@ -10,6 +10,7 @@ void bind_config(pybind11::module_& module);
 void bind_schedule(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);
 void bind_group(pybind11::module_& module);
+void bind_profile(pybind11::module_& module);
 void bind_params(pybind11::module_& module);
 void bind_engine(pybind11::module_& module);
 void bind_stored(pybind11::module_& module);

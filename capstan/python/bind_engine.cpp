@@ -263,7 +263,8 @@ void bind_engine(py::module_& module) {
       .def_readonly("micro_steps", &engine::Progress::micro_steps)
       .def_readonly("steps", &engine::Progress::steps)
       .def_readonly("skipped", &engine::Progress::skipped)
-      .def_readonly("samples", &engine::Progress::samples);
+      .def_readonly("samples", &engine::Progress::samples)
+      .def_readonly("samples_per_second", &engine::Progress::samples_per_second);
   py::class_<PyModel>(module, "Model", "A model's parameters, buffers and tree of modules.")
       .def(py::init<>())
       .def_readwrite("names", &PyModel::names)

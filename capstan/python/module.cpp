@@ -10,6 +10,7 @@ PYBIND11_MODULE(_C, module) {
   capstan::python::bind_schedule(module);
   capstan::python::bind_optim(module);
   capstan::python::bind_group(module);
+  capstan::python::bind_profile(module);
   capstan::python::bind_params(module);
   capstan::python::bind_engine(module);
   capstan::python::bind_checkpoint_files(module);

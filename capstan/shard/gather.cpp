@@ -34,7 +34,8 @@ void Gatherer::start(int unit) {
 void Gatherer::start_from_host(int unit) {
   Unit& target = at(unit);
   const at::Tensor part = target.own_part();
-  slot(unit).from_host = traffic_->send_ahead(part, bring ? bring(unit) : target.shard());
+  slot(unit).from_host =
+      traffic_->send_ahead(part, bring ? bring(unit) : target.shard(), target.spec().name);
   if (groups(unit).cut->size() == 1) return;
   const c10::OptionalStreamGuard behind_the_copy(traffic_->to_device());
   slot(unit).gather = groups(unit).cut->all_gather(target.flat(), part, target.spec().name);

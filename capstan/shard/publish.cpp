@@ -21,9 +21,9 @@ void ShardedModel::send_values(int unit, std::int64_t begin, at::Tensor values) 
   const at::Tensor place = states(unit).params.narrow(0, begin, values.numel());
   if (updating_late_) {
     late_traffic_->limit_sends();
-    late_arrival_ = late_traffic_->send_beside(place, std::move(values));
+    late_arrival_ = late_traffic_->send_beside(place, std::move(values), unit_name(unit));
   } else {
-    traffic_->send(place, std::move(values));
+    traffic_->send(place, std::move(values), unit_name(unit));
   }
 }
 
@@ -48,7 +48,7 @@ bool ShardedModel::keep_early(int unit) {
 }
 
 void ShardedModel::fetch_values(int unit, at::Tensor values) {
-  traffic_->fetch(states(unit).params, std::move(values));
+  traffic_->fetch(states(unit).params, std::move(values), unit_name(unit));
 }
 
 at::Tensor ShardedModel::owned_gradient(int unit) {

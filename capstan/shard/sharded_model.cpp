@@ -45,14 +45,14 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::MeshGroups& 
     };
     host_pool_ = make_pool(host.pin);
     if (host.pin_params != host.pin) shard_pool_ = make_pool(host.pin_params);
-    traffic_ = std::make_unique<HostTraffic>(pool_.device());
+    traffic_ = std::make_unique<HostTraffic>(pool_.device(), group().recorder().get());
     host_grads_ =
         std::make_unique<HostGrads>(on_host_, settings_.reduce.accum, *traffic_, *host_pool_);
   }
   open_swap_files();
   adopt(model);
   if (settings_.host.late_updates) {
-    late_traffic_ = std::make_unique<HostTraffic>(pool_.device());
+    late_traffic_ = std::make_unique<HostTraffic>(pool_.device(), group().recorder().get());
     late_ = std::make_unique<LateUpdates>(static_cast<int>(plan_.units.size()));
   }
   if (host_grads_ != nullptr && settings_.host.early_bytes > 0) {
@@ -99,7 +99,8 @@ void ShardedModel::open_swap_files() {
     param_files_ = open(settings_.host.param_folders, store::MemoryKind::parameters);
     param_pool_ = store::Pool::of_disk(disk_ledger_, *param_files_);
     store::Pool& host = shard_pool_ != nullptr ? *shard_pool_ : *host_pool_;
-    reader_ = std::make_unique<store::SwapReader>(*param_files_, host, settings_.host.read_ahead);
+    reader_ = std::make_unique<store::SwapReader>(*param_files_, host, settings_.host.read_ahead,
+                                                  group().recorder().get());
   }
 }
 
@@ -294,6 +295,7 @@ void ShardedModel::update_late(std::vector<int> units, std::function<void(int un
 
 void ShardedModel::await_update(int unit) {
   if (late_ == nullptr) return;
+  profile::Span waiting(group().recorder().get(), {"update", unit_name(unit), profile::Kind::wait});
   const HostTraffic::Ahead arrival = late_->wait(unit);
   if (arrival.arrived != nullptr) late_traffic_->await(arrival);
 }

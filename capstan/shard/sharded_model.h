@@ -45,6 +45,9 @@ class ShardedModel {
   comm::Group& group() const { return groups_.all; }  // all ranks: they agree, count and save
   const comm::MeshGroups& mesh() const { return mesh_; }
   const UnitGroups& groups(int unit) const { return groups_.units[static_cast<std::size_t>(unit)]; }
+  const std::string& unit_name(int unit) const {
+    return plan_.units[static_cast<std::size_t>(unit)].name;
+  }
   c10::Device device() const { return pool_.device(); }
   store::Pool& pool() { return pool_; }
   Reducer& reducer() { return *reducer_; }

@@ -11,18 +11,30 @@ constexpr std::chrono::minutes kReadPatience{10};
 
 }  // namespace
 
-SwapReader::SwapReader(const SwapFiles& files, Pool& pool, const ReadAhead& options)
-    : files_(files), pool_(pool), limit_bytes_(options.limit_bytes), ring_(options.io, silence_) {}
+SwapReader::SwapReader(const SwapFiles& files, Pool& pool, const ReadAhead& options,
+                       profile::Recorder* recorder)
+    : files_(files),
+      pool_(pool),
+      limit_bytes_(options.limit_bytes),
+      recorder_(recorder),
+      ring_(options.io, silence_) {}
 
 SwapReader::Read SwapReader::start(std::span<const std::byte> span) {
   Read read;
   read.bytes = static_cast<std::int64_t>(span.size());
   read.memory = std::make_shared<c10::DataPtr>(pool_.take(read.bytes, MemoryKind::parameters));
+  read.span = {recorder_, {.name = "read", .kind = profile::Kind::io, .bytes = read.bytes}};
   const SwapFiles::Place place = files_.place_of(span.data());
   read.transfer =
       ring_.read(*place.file, place.offset,
                  {static_cast<std::byte*>(read.memory->get()), span.size()}, read.memory);
   return read;
+}
+
+void SwapReader::wait_for(Read& read) {
+  const profile::Span waiting(recorder_, {.name = "read", .kind = profile::Kind::wait});
+  read.transfer.wait_at_most(kReadPatience);
+  read.span.end();
 }
 
 bool SwapReader::read_ahead(std::span<const std::byte> span) {
@@ -37,12 +49,12 @@ bool SwapReader::read_ahead(std::span<const std::byte> span) {
 c10::DataPtr SwapReader::take(std::span<const std::byte> span) {
   auto found = reads_.extract(span.data());
   Read read = found.empty() ? start(span) : std::move(found.mapped());
-  read.transfer.wait_at_most(kReadPatience);
+  wait_for(read);
   return std::move(*read.memory);
 }
 
 void SwapReader::forget() {
-  for (auto& [begin, read] : reads_) read.transfer.wait_at_most(kReadPatience);
+  for (auto& [begin, read] : reads_) wait_for(read);
   reads_.clear();
 }
 

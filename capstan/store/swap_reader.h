@@ -11,6 +11,7 @@
 
 #include "capstan/base/log.h"
 #include "capstan/io/ring.h"
+#include "capstan/profile/recorder.h"
 #include "capstan/store/pool.h"
 #include "capstan/store/swap_files.h"
 
@@ -25,8 +26,10 @@ struct ReadAhead {
 // Threads: one caller at a time.
 class SwapReader {
  public:
-  // `files` and `pool`, which is the host's, must outlive this.
-  SwapReader(const SwapFiles& files, Pool& pool, const ReadAhead& options);
+  // `files`, `pool`, which is the host's, and `recorder` must outlive this. The recorder gets every
+  // read, from its start until its end is seen, and every wait for one; null: nobody does.
+  SwapReader(const SwapFiles& files, Pool& pool, const ReadAhead& options,
+             profile::Recorder* recorder = nullptr);
 
   // Begins to read the span, unless that was done or the limit is reached; false: it is.
   bool read_ahead(std::span<const std::byte> span);
@@ -40,13 +43,16 @@ class SwapReader {
     std::shared_ptr<c10::DataPtr> memory;  // with the ring, while the disk may write to it
     io::PendingIo transfer;
     std::int64_t bytes = 0;
+    profile::Span span;
   };
 
   Read start(std::span<const std::byte> span);
+  void wait_for(Read& read);
 
   const SwapFiles& files_;
   Pool& pool_;
   std::int64_t limit_bytes_;
+  profile::Recorder* recorder_;
   NullLogger silence_;
   io::Ring ring_;
   std::map<const std::byte*, Read> reads_;  // by where the span begins

@@ -24,16 +24,19 @@ std::int64_t room_of(const SwapTile& tile) {
 
 }  // namespace
 
-SwapStream::SwapStream(const SwapFiles& files, io::Ring& ring, int buffer_count)
-    : files_(files), ring_(ring), buffer_count_(std::max(3, buffer_count)) {}
+SwapStream::SwapStream(const SwapFiles& files, io::Ring& ring, int buffer_count,
+                       profile::Recorder* recorder)
+    : files_(files), ring_(ring), buffer_count_(std::max(3, buffer_count)), recorder_(recorder) {}
 
 bool SwapStream::Held::done() const {
   return std::all_of(transfers.begin(), transfers.end(),
                      [](const io::PendingIo& transfer) { return transfer.done(); });
 }
 
-void SwapStream::Held::wait() {
+void SwapStream::Held::wait(profile::Recorder* recorder) {
+  const profile::Span waiting(recorder, {.name = "disk", .kind = profile::Kind::wait});
   for (io::PendingIo& transfer : std::exchange(transfers, {})) transfer.wait_at_most(kPatience);
+  span.end();
 }
 
 void SwapStream::start(std::vector<SwapTile> tiles) {
@@ -62,7 +65,11 @@ bool SwapStream::read_one() {
   const SwapTile& tile = tiles_[read_];
   const std::optional<std::int64_t> room = room_for(room_of(tile));
   if (!room.has_value()) return false;
-  Held& held = held_.emplace_back(Held{.begin = *room, .bytes = room_of(tile), .transfers = {}});
+  Held& held = held_.emplace_back(Held{
+      .begin = *room,
+      .bytes = room_of(tile),
+      .transfers = {},
+      .span = {recorder_, {.name = "read", .kind = profile::Kind::io, .bytes = room_of(tile)}}});
   ++read_;
   std::byte* at = memory_->bytes().data() + held.begin;
   for (const auto& span : tile) {
@@ -78,7 +85,7 @@ void SwapStream::read_ahead() {
   while (read_ < tiles_.size()) {
     if (read_one()) continue;
     if (read_ - held_.size() == written_ || !held_.front().done()) return;
-    held_.front().wait();
+    held_.front().wait(recorder_);
     held_.pop_front();
   }
 }
@@ -86,7 +93,7 @@ void SwapStream::read_ahead() {
 void SwapStream::read_up_to(std::size_t tile) {
   while (read_ < std::min(tile, tiles_.size())) {
     if (read_one()) continue;
-    held_.front().wait();
+    held_.front().wait(recorder_);
     held_.pop_front();
   }
 }
@@ -94,6 +101,7 @@ void SwapStream::read_up_to(std::size_t tile) {
 void SwapStream::write_used() {
   for (; written_ < used_; ++written_) {
     Held& held = this->held(written_);
+    held.span = {recorder_, {.name = "write", .kind = profile::Kind::io, .bytes = held.bytes}};
     const std::byte* at = memory_->bytes().data() + held.begin;
     for (const auto& span : tiles_[written_]) {
       const SwapFiles::Place place = files_.place_of(span.data());
@@ -108,7 +116,7 @@ std::vector<std::byte*> SwapStream::next() {
   write_used();
   read_ahead();
   read_up_to(used_ + 1);
-  held(used_).wait();
+  held(used_).wait(recorder_);
   read_ahead();
   read_up_to(used_ + 2);
   std::vector<std::byte*> columns;
@@ -124,7 +132,7 @@ std::vector<std::byte*> SwapStream::next() {
 
 void SwapStream::finish() {
   write_used();
-  for (Held& held : held_) held.wait();
+  for (Held& held : held_) held.wait(recorder_);
   held_.clear();
   tiles_.clear();
   read_ = used_ = written_ = 0;

@@ -12,6 +12,7 @@
 
 #include "capstan/io/aligned_buffer.h"
 #include "capstan/io/ring.h"
+#include "capstan/profile/recorder.h"
 #include "capstan/store/swap_files.h"
 
 namespace capstan::store {
@@ -24,8 +25,11 @@ using SwapTile = std::vector<std::span<std::byte>>;
 class SwapStream {
  public:
   // The memory holds so many of the largest tiles, three at least: one is read, one is used, one is
-  // written. Of smaller tiles it holds more. `files` and `ring` must outlive this.
-  SwapStream(const SwapFiles& files, io::Ring& ring, int buffer_count);
+  // written. Of smaller tiles it holds more. `recorder` gets the read and the write of each tile,
+  // from its start until its end is seen, and the waits for them; null: nobody does. It, `files`
+  // and `ring` must outlive this.
+  SwapStream(const SwapFiles& files, io::Ring& ring, int buffer_count,
+             profile::Recorder* recorder = nullptr);
 
   // Begins to read. The stream before it is finished.
   void start(std::vector<SwapTile> tiles);
@@ -43,9 +47,10 @@ class SwapStream {
     std::int64_t begin = 0;  // in the memory
     std::int64_t bytes = 0;
     std::vector<io::PendingIo> transfers;
+    profile::Span span;  // of the transfers
 
     bool done() const;
-    void wait();
+    void wait(profile::Recorder* recorder);
   };
 
   Held& held(std::size_t tile) { return held_[tile - (read_ - held_.size())]; }
@@ -58,6 +63,7 @@ class SwapStream {
   const SwapFiles& files_;
   io::Ring& ring_;
   const std::int64_t buffer_count_;
+  profile::Recorder* const recorder_;
   std::shared_ptr<io::AlignedBuffer> memory_;  // with the ring, while the disk may write to it
   std::deque<Held> held_;                      // the last one is tile read_ - 1
   std::vector<SwapTile> tiles_;

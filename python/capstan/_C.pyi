@@ -74,6 +74,19 @@ class Progress:
     steps: int
     skipped: int
     samples: int
+    samples_per_second: float | None
+
+class Span:
+    name: str
+    unit: str
+    kind: str
+    bytes: int
+    host_seconds: float
+    device_seconds: float
+
+class SpanReader:
+    def __init__(self, group: Group, kinds: list[str]) -> None: ...
+    def take(self, settle: bool = False) -> list[Span]: ...
 
 class Model:
     names: list[str]

@@ -123,14 +123,11 @@ TEST(Access, ParametersOfOneElementInMemoryAreSentAsOne) {
       const at::Tensor filled = weight.detach().clone();
       const at::Tensor constant = at::full({}, 0.5F + static_cast<float>(group.rank()));
       if (on_all || group.rank() == 1) weight.set_data(constant.expand(weight.sizes()));
-      std::int64_t sent = 0;
-      group.observe([&](const comm::OpFacts& facts, std::chrono::nanoseconds) {
-        if (facts.kind == comm::OpKind::broadcast) sent += facts.elems;
-      });
+      group.reset_counters();
       std::int64_t elems = 0;
       for (const at::Tensor& param : model->parameters()) elems += param.numel();
       Engine engine(model, fp32_options(3), {.group = &group});
-      group.observe({});
+      const std::int64_t sent = group.counters()[comm::OpKind::broadcast].elems;
       EXPECT_EQ(sent, on_all ? elems - filled.numel() + 1 : elems);
       const at::Tensor expected = on_all ? at::full_like(filled, 0.5F) : filled;
       EXPECT_TRUE(engine.parameter("block1.up.weight").equal(expected));

@@ -263,19 +263,18 @@ TEST(Limits, KeptUnitsMakeRoomForNeededOnes) {
       SmallModel limited(kWidth, kEqualBlocks, kClasses);
       Engine engine(limited, options, {.group = &group});
       const std::int64_t rest = engine.ledger().now()[MemoryKind::parameters];
-      int gathered = 0;
+      std::ptrdiff_t gathered = 0;
       for (std::uint64_t step = 0; step < 4; ++step) {  // the order is known by the third
-        gathered = 0;
-        group.observe([&](const comm::OpFacts& facts, std::chrono::nanoseconds) {
-          const bool block = facts.label.text().starts_with("block");
-          if (facts.kind == OpKind::all_gather && block) ++gathered;
-        });
+        profile::Reader reader(group.recorder(), {profile::Kind::gather});
         engine.ledger().reset_peak();
         plain_micro(engine, limited, step);
         const std::int64_t peak = engine.ledger().peak()[MemoryKind::parameters];
         EXPECT_LE(peak - rest, options.shard.max_live_bytes) << room;
         engine.step();
-        group.observe({});
+        const std::vector<profile::Record> records = reader.take();
+        gathered = std::ranges::count_if(records, [](const profile::Record& record) {
+          return record.name == "all_gather" && record.unit.starts_with("block");
+        });
       }
       EXPECT_EQ(gathered, 2 * kEqualBlocks - room);
     }

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include <ATen/Context.h>
+#include <ATen/cuda/Sleep.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -325,6 +327,35 @@ bool peaks_are_as_forecast(comm::Group& group, c10::Device device) {
   return good;
 }
 
+// A phase takes as long as the device is at it, although the host goes on at once.
+bool phases_are_the_devices(comm::Group& group, c10::Device device) {
+  constexpr std::int64_t kCycles = 400'000'000;
+  test::SmallModel model(kWidth, kBlocks, kClasses);
+  test::fill(*model, 11);
+  model->to(device);
+  profile::Reader reader(group.recorder(), {profile::Kind::phase});
+  Engine engine(model, options_of({}, 1), {.group = &group});
+  test::Batch batch = test::make_batch(1, kWidth, kClasses, 1);
+  batch.inputs = batch.inputs.to(device);
+  batch.targets = batch.targets.to(device);
+  c10::Event begin(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+  c10::Event end(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  begin.record(stream);
+  at::cuda::sleep(kCycles);
+  end.record(stream);
+  engine.backward(test::loss_of(model, batch, at::kFloat));
+  engine.step();
+  group.recorder()->settle();
+  const std::vector<profile::Record> records = reader.take();
+  const double slept_ms = begin.elapsedTime(end);
+  const double forward_ms = profile::milliseconds(records.at(0).device.length);
+  const bool good = records.size() == 3 && records[0].name == "forward" && forward_ms >= slept_ms;
+  fmt::print(good ? stdout : stderr, "times: {} phases, {} of {} ms, the kernel in it {} ms\n",
+             records.size(), records.at(0).name, forward_ms, slept_ms);
+  return good;
+}
+
 int run(int argc, char** argv) {
   const std::string wanted = argc > 1 ? argv[1] : "";
   const RankEnv env = read_rank_env(process_env());
@@ -339,7 +370,8 @@ int run(int argc, char** argv) {
     return agree ? 0 : 1;
   }
   bool good = memory_is_as_forecast(world->group(), device) &&
-              peaks_are_as_forecast(world->group(), device);
+              peaks_are_as_forecast(world->group(), device) &&
+              phases_are_the_devices(world->group(), device);
   for (const Cell& cell : cells()) {
     if (text_of(cell).find(wanted) == std::string::npos) continue;
     good = good && stages_agree(cell, world->group(), device);

@@ -22,6 +22,7 @@
 #include "capstan/shard/memory.h"
 #include "capstan/shard/torch_dtype.h"
 #include "tests/engine/engine_fixture.h"
+#include "tests/support/foreign_backend.h"
 
 namespace capstan::engine {
 namespace {
@@ -222,16 +223,18 @@ TEST(Offload, StartsWithoutHoldingTheModelTwice) {
     const auto all = static_cast<std::ptrdiff_t>(originals.size());
     std::ptrdiff_t taken = 0;  // parameters whose values the ranks have exchanged
     std::ptrdiff_t most_twice = 0;
-    group.observe([&](const comm::OpFacts& facts, std::chrono::nanoseconds) {
-      if (facts.kind != comm::OpKind::broadcast) return;
+    const auto backend = c10::make_intrusive<test::ForeignBackend>(
+        c10::intrusive_ptr<c10d::Backend>::reclaim_copy(&group.backend()));
+    backend->on_broadcast = [&] {
       most_twice = std::max(most_twice, alive() - (all - taken));
       ++taken;
-    });
+    };
+    comm::Group watched(backend);
     Options options = options_of({.stage = 3, .world = 2});
     options.store.optimizer.placement = Placement::host;
     options.store.params.placement = Placement::host;
-    Engine engine(model, options, {.group = &group});
-    group.observe({});
+    Engine engine(model, options, {.group = &watched});
+    backend->on_broadcast = nullptr;
     std::size_t largest = 0;
     for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
       largest = std::max(largest, unit.params.size());

@@ -151,14 +151,11 @@ TEST(Stage2, WaitsForEachReductionWithoutOverlap) {
       engine::Options options = fp32_options(2);
       options.shard.overlap_comm = overlap;
       World world(group, options);
-      std::size_t over = 0;
-      group.observe([&](const comm::OpFacts& facts, std::chrono::nanoseconds) {
-        if (facts.kind == comm::OpKind::reduce_scatter) ++over;
-      });
+      group.reset_counters();
       world.engine.backward(world.loss());
-      EXPECT_EQ(over, world.engine.sharded().plan().units.size() - (overlap ? 1 : 0));
+      EXPECT_EQ(group.counters()[comm::OpKind::reduce_scatter].calls,
+                std::ssize(world.engine.sharded().plan().units) - (overlap ? 1 : 0));
       world.engine.step();
-      group.observe({});
     }
   });
 }

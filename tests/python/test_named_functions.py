@@ -1,6 +1,7 @@
 """Functions that scripts call by name: each test fails if its function does nothing."""
 
 import argparse
+import functools
 import json
 
 import pytest
@@ -242,6 +243,27 @@ def test_collectives_of_deepspeed_comm_and_their_log():
     for rank, (value, whole, sent, part, coalesced, summary) in enumerate(ranks.run(2, communicate)):
         assert (value, whole, sent, part, coalesced) == (3.0, [0.0, 1.0], 7.0, 2.0 * rank, [2.0, 2.0])
         assert "mine" in summary or "all_reduce" in summary
+
+
+def communicate_by_engine(**more):
+    engine = make(nn.Linear(3, 1, bias=False), 2, capstan={"reduce_schedule": "per_backward"}, steps_per_print=1, **more)
+    for _ in range(3):
+        engine.backward(engine(torch.ones(2, 3)).sum())
+        engine.step()
+    summary = deepspeed.comm.log_summary(return_dict=True)["summary"]
+    reductions = {size: row["count"] for size, row in summary.get("reduce_scatter", {}).items()}
+    measured = engine.core.progress.samples_per_second
+    return reductions, engine.tput_timer.avg_samples_per_sec(), measured
+
+
+def test_what_an_engine_communicates_is_in_the_log_and_its_speed_in_the_timer():
+    logged = ranks.run(2, functools.partial(communicate_by_engine, comms_logger={"enabled": True}))
+    for rank, (reductions, speed, measured) in enumerate(logged):
+        (size, count), = reductions.items()
+        assert count == 3 and size % 4 == 0 and size >= 2 * 4  # our half of three numbers, padded
+        if rank == 0:  # where the log tells it
+            assert speed == measured > 0
+    assert ranks.run(2, communicate_by_engine)[0][0] == {}
 
 
 # no_sync

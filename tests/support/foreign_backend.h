@@ -1,6 +1,7 @@
 // A c10d::Backend that is not ours: only what libtorch's interface has.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,7 @@ class ForeignBackend final : public c10d::Backend {
   }
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& how) override {
+    if (on_broadcast) on_broadcast();
     return inner_->broadcast(tensors, how);
   }
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& how) override {
@@ -40,6 +42,8 @@ class ForeignBackend final : public c10d::Backend {
                                       int tag) override {
     return inner_->recv(tensors, from, tag);
   }
+
+  std::function<void()> on_broadcast;  // as each one begins
 
  private:
   const c10::intrusive_ptr<c10d::Backend> inner_;

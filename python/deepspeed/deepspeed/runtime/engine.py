@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -9,9 +10,11 @@ import torch.distributed as dist
 import capstan
 from capstan import params as sharded_params
 from capstan.engine import LEVELS, hidden_size_of
+from capstan._C import SpanReader
 from capstan.errors import ConfigError, NotAvailable
 from capstan.log_place import stacklevel
 from capstan.use_hooks import UseHooks
+from deepspeed.comm import comm
 from deepspeed.runtime import optimizer_choice
 from deepspeed.runtime.activation_checkpointing import checkpointing
 from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
@@ -53,7 +56,9 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self.optimizer = optimizer_choice.wrap_optimizer(self, base)
         self.lr_scheduler = optimizer_choice.choose_scheduler(self, lr_scheduler, base)
         self.training_dataloader = self.deepspeed_io(training_data, collate_fn=collate_fn) if training_data else None
-        self.tput_timer = ThroughputTimer(self._config, batch_size=self.train_batch_size())  # the core tells the speed
+        self.tput_timer = ThroughputTimer(self._config, batch_size=self.train_batch_size(),
+                                          measured=weakref.WeakMethod(self._samples_per_second))
+        self._spans = self._record_communication()
         self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
         self._backwards = 0  # since the last step
         self._grad_norm = None
@@ -257,6 +262,18 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
             self._after_step(lr_kwargs)
         self.tput_timer.stop(global_step=boundary)
         self.micro_steps += 1
+        if self._spans is not None:
+            comm.comms_logger.append_spans(self._spans.take(), self.core_group.size)
+
+    def _samples_per_second(self):
+        return self.core.progress.samples_per_second if self.core is not None else None
+
+    def _record_communication(self):
+        """For comm.log_summary(), where the configuration asks for it."""
+        if not self._config.comms_config.comms_logger_enabled:
+            return None
+        comm.configure(self._config)
+        return SpanReader(self.core_group, ["gather", "reduce", "exchange"])
 
     def core_step(self, boundary):
         self._check_open()
@@ -383,6 +400,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         if self.core is not None:
             hand_back(self)
         self.close()
+        self._spans = None
         self.optimizer = self.basic_optimizer = self.lr_scheduler = None
 
 

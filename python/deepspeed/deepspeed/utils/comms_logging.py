@@ -50,6 +50,14 @@ class CommsLogger:
     def stop_profiling_comms(self):
         self.prof_all = False
 
+    def append_spans(self, spans, world_size):
+        """What an engine communicated, with the times of the device; its bytes are those of whole buffers."""
+        for span in spans:
+            if not self.prof_all and span.name not in self.prof_ops:
+                continue
+            shared = span.name in ("all_gather", "reduce_scatter")  # here the size is one rank's part
+            self.append(span.name, span.name, span.device_seconds * 1000, span.bytes // (world_size if shared else 1))
+
     def append(self, raw_name, record_name, latency, msg_size):
         throughput, bus = calc_bw_log(raw_name, msg_size, latency)
         record = self.comms_dict.setdefault(record_name, {}).setdefault(msg_size, [0, [], [], []])
