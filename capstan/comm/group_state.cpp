@@ -5,21 +5,12 @@
 #include <fmt/format.h>
 
 #include "capstan/comm/tagged_backend.h"
+#include "capstan/device/error_text.h"
 
 namespace capstan::comm {
 namespace {
 
 using Clock = FlightRecorder::Clock;
-
-std::string reason_of(const std::exception& error) {
-  if (const auto* ours = dynamic_cast<const Error*>(&error)) {
-    return ours->info().what;
-  }
-  if (const auto* torch = dynamic_cast<const c10::Error*>(&error)) {
-    return torch->what_without_backtrace();
-  }
-  return error.what();
-}
 
 // Past all that this thread has enqueued up to now.
 c10::Event event_of_stream(const std::vector<at::Tensor>& buffers) {
@@ -77,7 +68,7 @@ PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
   try {
     held->work = start();
   } catch (const std::exception& error) {
-    fail(*held, reason_of(error));
+    fail(*held, device::reason_of(error));
   }
   const bool to_peer = held->facts.kind == OpKind::send || held->facts.kind == OpKind::recv;
   if (watch && !to_peer) {
@@ -100,7 +91,7 @@ void GroupState::advance(InFlight& op) {
   try {
     op.work = second();
   } catch (const std::exception& error) {
-    fail(op, reason_of(error));
+    fail(op, device::reason_of(error));
   }
 }
 
@@ -147,7 +138,7 @@ void GroupState::wait_for_work(InFlight& op) {
     if (by_stream) op.watched.follow(event_of_stream(op.buffers));
     op.watched.release();
   } catch (const std::exception& error) {
-    fail(op, reason_of(error));
+    fail(op, device::reason_of(error));
   }
   if (!in_time) {
     fail(op, fmt::format("rank {}: {} did not finish within {:.1f} s", rank, to_text(op.facts),
