@@ -21,6 +21,12 @@ LENGTHS = [("test file", re.compile(r"^(tests|python/tests)/.*\.(cpp|h|py|cu)$")
            ("binding file", re.compile(r"^capstan/python/.*\.cpp$"), 200),
            ("header", re.compile(r"\.(h|cuh)$"), 200),
            ("source", re.compile(r"\.(cpp|cu)$"), 400)]
+# Keys of a configuration in a text. Folders below config name an option by its field; see base/option_names.h.
+KEY = re.compile(r'"[^"\n]*\b(zero_optimization|stage3_\w+|offload_(?:optimizer|param)\.\w+|activation_checkpointing\.|aio\.'
+                 r'|train_(?:micro_)?batch_size\w*|capstan\.(?:units|backend|recompute|\w+_dtype|\w+_updates))')
+COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+# The first reads what another system wrote with its own configuration.
+MAY_NAME_KEYS = ("capstan/checkpoint/deepspeed/", "capstan/shard/sharded_model.cpp")
 CODE = re.compile(r"\.(h|cuh|cpp|cu)$")
 # Directories that every system has: a parent folder with such a name is not one machine's secret.
 COMMON_TOPS = {"/", "/tmp", "/home", "/root", "/opt", "/srv", "/mnt", "/usr", "/var", "/build"}
@@ -91,6 +97,15 @@ def check_includes(table, name, text):
             yield f"{name}: '{folder}' may not include {header} (tools/layers.txt)"
         if header == "torch/torch.h" and name.endswith((".h", ".cuh")):
             yield f"{name}: a header never includes torch/torch.h; take the narrow one"
+
+
+def check_keys(table, name, text):
+    folder = owner_of(name)
+    row = table.get(folder, {"*"})
+    if folder == "config" or row & {"*", "config"} or name.startswith(MAY_NAME_KEYS):
+        return
+    for key in sorted(set(KEY.findall(COMMENT.sub("", text)))):
+        yield f"{name}: a text names the key {key}: '{folder}' is below config; say options.names(field) instead"
 
 
 def cmake_depends(text):
@@ -173,6 +188,7 @@ def check(root):
             continue  # a binary file
         if CODE.search(name):
             yield from check_includes(table, name, text)
+            yield from check_keys(table, name, text)
         if name.endswith("CMakeLists.txt"):
             yield from check_cmake(table, name, text)
         yield from check_length(name, text)

@@ -47,7 +47,7 @@ void check_streams(const Options& options, bool has_optimizer_factory) {
   throw ConfigError(
       {.what = lamb ? "lamb needs norms of whole tensors, but state on nvme is read in pieces"
                     : "only Capstan's own optimizers can keep their state on nvme",
-       .where = "zero_optimization.offload_optimizer.device",
+       .where = options.names("store.optimizer.placement"),
        .fix = "use \"cpu\" there, or one of Capstan's element-wise optimizers: AdamW, Adam, Lion, "
               "Adagrad, SGD"});
 }
@@ -124,9 +124,10 @@ void check(const Options& options, bool has_optimizer_factory) {
   }
   if (has_optimizer_factory && options.precision.optimizer_state != DType::fp32 &&
       options.precision.optimizer_state != options.precision.master) {
-    problems.emplace_back(
-        "an optimizer that is not Capstan's own keeps its states in the dtype of the master "
-        "weights; optimizer_state (capstan.optimizer_state_dtype) cannot change that");
+    problems.push_back(
+        fmt::format("an optimizer that is not Capstan's own keeps its states in the dtype of the "
+                    "master weights; optimizer_state ({}) cannot change that",
+                    options.names("precision.optimizer_state")));
   }
   if (options.optimizer.has_value()) optim::check(*options.optimizer);
   precision::check(options.precision);
@@ -220,10 +221,12 @@ shard::Settings shard_settings(const Options& options, int ranks,
                                   : 0,
                .piece_elems = std::min(kPieceElems, options.shard.sub_group_elems),
                .out_of_memory_advice =
-                   "offload less (offload_optimizer.ratio), use more ranks, or free host memory"},
+                   fmt::format("offload less ({}), use more ranks, or free host memory",
+                               options.names("store.optimizer.ratio"))},
       .unused = options.shard.unused_parameters,
       .check_ranks = options.shard.check_ranks,
-      .out_of_memory_advice = next_saving(options)};
+      .out_of_memory_advice = next_saving(options),
+      .names = options.names};
 }
 
 void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Options& options,
@@ -251,7 +254,7 @@ void check_host_memory(const shard::Plan& plan, const shard::Settings& settings,
            "{} on this machine need {} of host memory ({} each: {}), but only {} are available",
            counted(room.ranks, "rank"), format_bytes(need), format_bytes(each.total()),
            store::to_text(each), format_bytes(room.available_bytes)),
-       .where = "zero_optimization.offload_optimizer, offload_param",
+       .where = settings.names("store"),
        .fix = fmt::format("use more ranks on more machines, offload less (\"ratio\": {:.2f} "
                           "would fit), or free host memory",
                           std::max(0.0, share - 0.01))});

@@ -60,6 +60,14 @@ def test_a_forbidden_include_is_named(tmp_path, name, include, part):
     assert len(found) == 1 and found[0].startswith(name) and part in found[0]
 
 
+def test_a_key_of_the_configuration_in_a_text_below_config_is_named(tmp_path):
+    text = 'throw ConfigError({.where = "zero_optimization.stage"});\n'
+    assert problems(tmp_path, {"capstan/config/a.cpp": text, "capstan/cli/a.cpp": text,
+                               "tests/shard/a_test.cpp": text, "capstan/shard/b.cpp": '// "zero_optimization"\n'}) == []
+    found = problems(tmp_path, {"capstan/shard/a.cpp": text})
+    assert len(found) == 1 and found[0].startswith("capstan/shard/a.cpp") and "zero_optimization" in found[0]
+
+
 def test_a_forbidden_link_is_named(tmp_path):
     text = "capstan_folder(json\n  SOURCES a.cpp  # why\n  DEPENDS base shard\n  LINK fmt::fmt capstan::torch)\n"
     found = problems(tmp_path, {"capstan/json/CMakeLists.txt": text})
