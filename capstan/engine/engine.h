@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +17,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "capstan/base/log.h"
+#include "capstan/comm/world.h"
 #include "capstan/engine/agreement.h"
 #include "capstan/engine/checkpoint_types.h"
 #include "capstan/engine/options.h"
@@ -49,6 +49,7 @@ struct Parts {
   schedule::Function schedule;   // takes the place of Options::schedule
   ModelExtras extras;            // for checkpoints; a C++ model's buffers and aliases are found
   SharedValues shared;           // compared between ranks before the options, by the caller's names
+  comm::StartNccl start_nccl = nullptr;  // comm::start_nccl, to join ranks with models on GPUs
 };
 
 struct BackwardOptions {
@@ -101,8 +102,7 @@ class Engine {
   // Waits until a save in the background is complete; throws what went wrong with it, on every
   // rank, as the next step(), save, load or close() does too: training can go on then. Collective.
   void finish_saves();
-  // For whoever changes parameters or states by other ways than this class: returns when a save in
-  // the background no longer reads them.
+  // Before others change parameters or states: returns when no save in the background reads them.
   void before_change();
   // Nothing where the folder holds no complete checkpoint. Collective. A ConfigError lists all that
   // does not fit, and nothing was touched; after an IoError the model's values are undefined.

@@ -94,7 +94,7 @@ class EngineState {
   bool logs_operations() const {
     return options.profile.comms.enabled && options.profile.comms.verbose;
   }
-  void join(const Parts& parts);
+  void join(const Parts& parts, c10::Device device);
   void build(const shard::ModelView& view);
   void make_updater(const Parts& parts);
   void look_at_gradients();
