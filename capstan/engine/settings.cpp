@@ -264,13 +264,12 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
                          const shard::Settings& settings, int ranks) {
   std::int64_t elems = 0;
   for (const shard::ParamSpec& param : plan.params) elems += param.numel();
-  std::string text =
-      fmt::format("stage {}: {} parameters ({} trainable) in {}\n{}", options.shard.stage, elems,
-                  plan.trainable_elems(), counted(std::ssize(plan.units), "unit"),
-                  precision::dtype_table(
-                      options.precision,
-                      {.data_parallel = ranks,
-                       .parameter_parallel = settings.policy.shards_optimizer() ? ranks : 1}));
+  std::string text = fmt::format(
+      "stage {}: {} parameters ({} trainable) in {}\n{}"
+      "mesh                    data-parallel {}, parameter-parallel {}",
+      options.shard.stage, elems, plan.trainable_elems(), counted(std::ssize(plan.units), "unit"),
+      precision::dtype_table(options.precision), ranks,
+      settings.policy.shards_optimizer() ? ranks : 1);
   if (settings.host.used()) {
     text += fmt::format(
         "\nhost memory             {} ({:.0f} % of the optimizer and {:.0f} % of the "
