@@ -14,12 +14,19 @@ from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 FOLDER_CALL = re.compile(r"capstan_folder\s*\(\s*([a-z_]+)([^)]*)\)")
+LINK_CALL = re.compile(r"target_link_libraries\s*\(\s*(capstan[a-z_-]*)([^)]*)\)")
 KEYWORD = re.compile(r"\b(SOURCES|DEPENDS|LINK|PRIVATE)\b")
 # (what, which files, limit in lines): house style, section "files, headers, functions".
 LENGTHS = [("test file", re.compile(r"^(tests|python/tests)/.*\.(cpp|h|py|cu)$"), 500),
-           ("binding file", re.compile(r"^python/src/.*\.cpp$"), 200),
+           ("binding file", re.compile(r"^capstan/python/.*\.cpp$"), 200),
            ("header", re.compile(r"\.(h|cuh)$"), 200),
            ("source", re.compile(r"\.(cpp|cu)$"), 400)]
+# Keys of a configuration in a text. Folders below config name an option by its field; see base/option_names.h.
+KEY = re.compile(r'"[^"\n]*\b(zero_optimization|stage3_\w+|offload_(?:optimizer|param)\.\w+|activation_checkpointing\.|aio\.'
+                 r'|train_(?:micro_)?batch_size\w*|capstan\.(?:units|backend|recompute|\w+_dtype|\w+_updates))')
+COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+# The first reads what another system wrote with its own configuration.
+MAY_NAME_KEYS = ("capstan/checkpoint/deepspeed/", "capstan/shard/sharded_model.cpp")
 CODE = re.compile(r"\.(h|cuh|cpp|cu)$")
 # Directories that every system has: a parent folder with such a name is not one machine's secret.
 COMMON_TOPS = {"/", "/tmp", "/home", "/root", "/opt", "/srv", "/mnt", "/usr", "/var", "/build"}
@@ -73,11 +80,9 @@ def find_cycle(table):
 
 
 def owner_of(name):
-    """The folder that a file belongs to in the table: capstan/X/… is X, python/src/… is python."""
+    """The folder that a file belongs to in the table: capstan/X/… is X."""
     parts = name.split("/")
-    if parts[0] == "capstan" and len(parts) > 2:
-        return parts[1]
-    return "python" if name.startswith("python/src/") else None
+    return parts[1] if parts[0] == "capstan" and len(parts) > 2 else None
 
 
 def check_includes(table, name, text):
@@ -94,6 +99,15 @@ def check_includes(table, name, text):
             yield f"{name}: a header never includes torch/torch.h; take the narrow one"
 
 
+def check_keys(table, name, text):
+    folder = owner_of(name)
+    row = table.get(folder, {"*"})
+    if folder == "config" or row & {"*", "config"} or name.startswith(MAY_NAME_KEYS):
+        return
+    for key in sorted(set(KEY.findall(COMMENT.sub("", text)))):
+        yield f"{name}: a text names the key {key}: '{folder}' is below config; say options.names(field) instead"
+
+
 def cmake_depends(text):
     """(folder, names after DEPENDS, capstan:: targets linked otherwise) for each capstan_folder()."""
     text = re.sub(r"#.*", "", text)
@@ -106,8 +120,16 @@ def cmake_depends(text):
         yield folder, depends, linked
 
 
+def may_link(table, owner, target):
+    return may_include(table, owner, f"{target}/") or may_include(table, owner, f"{target}/options.h")
+
+
 def check_cmake(table, name, text):
     owner = owner_of(name)
+    for program, targets in LINK_CALL.findall(re.sub(r"#.*", "", text)) if owner in table else ():
+        for target in sorted({t for t in re.findall(r"capstan::([a-z_]+)", targets) if t in table}):
+            if not may_link(table, owner, target):
+                yield f"{name}: {program} links '{target}', which tools/layers.txt does not allow"
     for folder, depends, linked in cmake_depends(text):
         if owner not in table or not (folder == owner or folder.startswith(f"{owner}_")):
             yield f"{name}: capstan_folder({folder}) is not in a folder of that name with a row in tools/layers.txt"
@@ -115,7 +137,7 @@ def check_cmake(table, name, text):
         for target in sorted(depends | (linked & set(table))):
             if target.startswith(f"{owner}_"):
                 continue  # a part of the same folder, say comm_nccl of comm
-            if not may_include(table, owner, f"{target}/") and not may_include(table, owner, f"{target}/options.h"):
+            if not may_link(table, owner, target):
                 yield f"{name}: capstan_folder({folder}) links '{target}', which tools/layers.txt does not allow"
 
 
@@ -166,6 +188,7 @@ def check(root):
             continue  # a binary file
         if CODE.search(name):
             yield from check_includes(table, name, text)
+            yield from check_keys(table, name, text)
         if name.endswith("CMakeLists.txt"):
             yield from check_cmake(table, name, text)
         yield from check_length(name, text)

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "capstan/cli/command.h"
@@ -14,13 +15,16 @@
 #include "capstan/cli/generate/prompts.h"
 #include "capstan/cli/piped_file.h"
 #include "capstan/cli/start_ranks.h"
+#include "capstan/models/registry.h"
 
 namespace capstan::cli {
 
 void add_generate_command(CLI::App& app, int argc, char** argv, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "generate",
-      "Generate text from prompts with a trained GPT-2, even one that does not fit on the device");
+      fmt::format("Generate text from prompts with a trained {}, even one that does not fit on the "
+                  "device",
+                  models::model_titles()));
   const auto arguments = std::make_shared<generate::Arguments>();
   generate::add_options(*command, *arguments);
   command->callback([arguments, argc, argv, &exit_code] {

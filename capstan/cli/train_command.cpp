@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "capstan/cli/command.h"
@@ -13,11 +14,13 @@
 #include "capstan/cli/train/config.h"
 #include "capstan/cli/train/places.h"
 #include "capstan/launch/machine.h"
+#include "capstan/models/registry.h"
 
 namespace capstan::cli {
 
 void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code) {
-  CLI::App* command = app.add_subcommand("train", "Train a GPT-2 on text, sharded over the ranks");
+  CLI::App* command = app.add_subcommand(
+      "train", fmt::format("Train a {} on text, sharded over the ranks", models::model_titles()));
   const auto arguments = std::make_shared<train::Arguments>();
   train::add_options(*command, *arguments);
   command->footer("Without --config:\n" + train::default_config());

@@ -5,22 +5,13 @@
 #include <fmt/format.h>
 
 #include "capstan/comm/tagged_backend.h"
+#include "capstan/device/error_text.h"
 #include "capstan/profile/event_clock.h"
 
 namespace capstan::comm {
 namespace {
 
 using Clock = FlightRecorder::Clock;
-
-std::string reason_of(const std::exception& error) {
-  if (const auto* ours = dynamic_cast<const Error*>(&error)) {
-    return ours->info().what;
-  }
-  if (const auto* torch = dynamic_cast<const c10::Error*>(&error)) {
-    return torch->what_without_backtrace();
-  }
-  return error.what();
-}
 
 // That an operation of NCCL runs on.
 c10::Device device_of(const std::vector<at::Tensor>& buffers) {
@@ -112,7 +103,7 @@ PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
   try {
     held->work = start();
   } catch (const std::exception& error) {
-    fail(*held, reason_of(error));
+    fail(*held, device::reason_of(error));
   }
   const bool to_peer = held->facts.kind == OpKind::send || held->facts.kind == OpKind::recv;
   if (watch && !to_peer) {
@@ -135,7 +126,7 @@ void GroupState::advance(InFlight& op) {
   try {
     op.work = second();
   } catch (const std::exception& error) {
-    fail(op, reason_of(error));
+    fail(op, device::reason_of(error));
   }
 }
 
@@ -203,7 +194,7 @@ void GroupState::wait_for_work(InFlight& op) {
     op.watched.release();
     if (op.times != nullptr) op.times->add(op.work);
   } catch (const std::exception& error) {
-    fail(op, reason_of(error));
+    fail(op, device::reason_of(error));
   }
   if (!in_time) {
     fail(op, fmt::format("rank {}: {} did not finish within {:.1f} s", rank, to_text(op.facts),

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "capstan/base/text.h"
+#include "capstan/config/option_names.h"
 
 namespace capstan::config {
 namespace {
@@ -207,6 +208,8 @@ engine::Options to_engine(const Table& table) {
   options.recompute = to_recompute(table);
   options.profile = to_profile(table);
   options.checkpoint = to_checkpoint(table);
+  options.names = option_names();
+  options.shard.names = options.names;
   return options;
 }
 

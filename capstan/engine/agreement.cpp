@@ -9,6 +9,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/comm/numbers.h"
 #include "capstan/engine/together.h"
 #include "capstan/schedule/schedule.h"
 
@@ -123,7 +124,8 @@ SharedValues shared_values(const Options& options) {
 void check_agreement(comm::Group& group, c10::Device device, const SharedValues& mine) {
   const std::string text = to_text(mine);
   const auto sign = static_cast<std::int64_t>(comm::mix(0, text));
-  const std::vector<std::int64_t> signs = numbers_of_all(group, device, sign);
+  const std::vector<std::int64_t> signs =
+      comm::from_all_ranks(group, device, sign, "configuration");
   const auto odd = std::ranges::find_if(signs, [&](std::int64_t s) { return s != signs[0]; });
   if (odd == signs.end()) return;
   const std::array<int, 2> ranks = {0, static_cast<int>(odd - signs.begin())};

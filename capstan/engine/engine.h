@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,8 +86,7 @@ class Engine {
   // Waits until a save in the background is complete; throws what went wrong with it, on every
   // rank, as the next step(), save, load or close() does too: training can go on then. Collective.
   void finish_saves();
-  // For whoever changes parameters or states by other ways than this class: returns when a save in
-  // the background no longer reads them.
+  // Before others change parameters or states: returns when no save in the background reads them.
   void before_change();
   // Nothing where the folder holds no complete checkpoint. Collective. A ConfigError lists all that
   // does not fit, and nothing was touched; after an IoError the model's values are undefined.

@@ -14,6 +14,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/engine/emulated_dtype.h"
+#include "capstan/engine/join_ranks.h"
 #include "capstan/engine/loss.h"
 #include "capstan/engine/out_of_memory.h"
 #include "capstan/engine/room.h"
@@ -63,8 +64,8 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
       loss_scale(precision::initial_loss_scale(options.precision)),
       extras_(std::move(parts.extras)) {
   check(options, parts.optimizer != nullptr || parts.updater != nullptr);
-  join(parts);
   const shard::ModelView model = view(options);
+  join(parts, model.home());
   std::ranges::copy(shared_values(options), std::back_inserter(parts.shared));
   check_agreement(*group_, model.home(), parts.shared);
   build(model);
@@ -83,10 +84,10 @@ EngineState::~EngineState() {
   if (sharded != nullptr) sharded->stop_updates();  // they use what goes before it
 }
 
-void EngineState::join(const Parts& parts) {
+void EngineState::join(const Parts& parts, c10::Device device) {
   group_ = parts.group;
   if (group_ == nullptr) {
-    world_ = comm::make_world(read_rank_env(process_env()), options.comm);
+    world_ = join_ranks(device, options, parts.start_nccl);
     group_ = &world_->group();
   }
   comm::GroupMaker* const maker = world_ != nullptr ? world_.get() : parts.groups;

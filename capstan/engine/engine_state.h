@@ -92,7 +92,7 @@ class EngineState {
   precision::LossScaleState loss_scale;
 
  private:
-  void join(const Parts& parts);
+  void join(const Parts& parts, c10::Device device);
   void build(const shard::ModelView& view);
   void make_updater(const Parts& parts);
   void look_at_gradients();

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "capstan/base/log.h"
+#include "capstan/base/option_names.h"
 #include "capstan/checkpoint/options.h"
 #include "capstan/comm/options.h"
 #include "capstan/io/options.h"
@@ -43,6 +44,7 @@ struct Options {
   recompute::Options recompute;
   profile::Options profile;
   checkpoint::Options checkpoint;
+  OptionNames names;  // for messages
   bool operator==(const Options&) const = default;
 };
 

@@ -13,18 +13,18 @@ std::string next_saving(const Options& options) {
     return "keep fewer activations: compute each block again in backward (activation "
            "checkpointing)";
   }
-  if (options.shard.stage < 2) return "shard the gradients: zero_optimization.stage 2";
-  if (options.shard.stage < 3) return "shard the parameters: zero_optimization.stage 3";
+  const OptionNames& names = options.names;
+  if (options.shard.stage < 2) return "shard the gradients: " + names("shard.stage") + " 2";
+  if (options.shard.stage < 3) return "shard the parameters: " + names("shard.stage") + " 3";
   const bool keeps_more = options.shard.prefetch_bytes > 0 || options.shard.max_reuse_bytes > 0;
   if (keeps_more) {
-    return "keep fewer units whole: lower stage3_max_reuse_distance and "
-           "stage3_prefetch_bucket_size, to 0 if need be";
+    return fmt::format("keep fewer units whole: lower {} and {}, to 0 if need be",
+                       names("shard.max_reuse_bytes"), names("shard.prefetch_bytes"));
   }
   if (options.batch.micro_samples > 1) {
-    return fmt::format(
-        "halve the micro-batch (train_micro_batch_size_per_gpu is {}) and double "
-        "gradient_accumulation_steps",
-        options.batch.micro_samples);
+    return fmt::format("halve the micro-batch ({} is {}) and double {}",
+                       names("batch.micro_samples"), options.batch.micro_samples,
+                       names("batch.accumulation_steps"));
   }
   return "use more ranks: every shard gets smaller";
 }

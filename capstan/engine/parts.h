@@ -2,7 +2,7 @@
 #pragma once
 
 #include "capstan/base/log.h"
-#include "capstan/comm/group_maker.h"
+#include "capstan/comm/world.h"
 #include "capstan/engine/agreement.h"
 #include "capstan/engine/checkpoint_types.h"
 #include "capstan/engine/torch_updater.h"
@@ -20,6 +20,7 @@ struct Parts {
   UpdaterFactory updater;       // likewise, and need not be libtorch's
   schedule::Function schedule;  // takes the place of Options::schedule
   ModelExtras extras;           // for checkpoints; a C++ model's buffers and aliases are found
+  comm::StartNccl start_nccl = nullptr;  // comm::start_nccl, to join ranks with models on GPUs
   SharedValues shared;          // compared between ranks before the options, by the caller's names
 };
 

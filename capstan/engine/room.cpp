@@ -4,8 +4,8 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "capstan/comm/numbers.h"
 #include "capstan/device/host_facts.h"
-#include "capstan/engine/together.h"
 
 namespace capstan::engine {
 namespace {
@@ -31,13 +31,14 @@ std::optional<std::int64_t> device_room(const shard::ModelView& view, const stor
     room = free_bytes(device);
     for (const at::Tensor& param : view.params) room += static_cast<std::int64_t>(param.nbytes());
   }
-  return std::ranges::min(numbers_of_all(group, device, room - options.activation_bytes));
+  return std::ranges::min(
+      comm::from_all_ranks(group, device, room - options.activation_bytes, "device memory"));
 }
 
 std::optional<HostRoom> host_room(comm::Group& group, c10::Device device) {
   const auto available = device::available_host_bytes();
   const std::int64_t here = device::host_id();
-  const auto hosts = numbers_of_all(group, device, here);
+  const auto hosts = comm::from_all_ranks(group, device, here, "host");
   if (!available.has_value()) return std::nullopt;
   return HostRoom{*available, static_cast<int>(std::ranges::count(hosts, here))};
 }

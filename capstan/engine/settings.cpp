@@ -47,7 +47,7 @@ void check_streams(const Options& options, bool has_optimizer_factory) {
   throw ConfigError(
       {.what = lamb ? "lamb needs norms of whole tensors, but state on nvme is read in pieces"
                     : "only Capstan's own optimizers can keep their state on nvme",
-       .where = "zero_optimization.offload_optimizer.device",
+       .where = options.names("store.optimizer.placement"),
        .fix = "use \"cpu\" there, or one of Capstan's element-wise optimizers: AdamW, Adam, Lion, "
               "Adagrad, SGD"});
 }
@@ -137,9 +137,10 @@ void check(const Options& options, bool has_optimizer_factory) {
   }
   if (has_optimizer_factory && options.precision.optimizer_state != DType::fp32 &&
       options.precision.optimizer_state != options.precision.master) {
-    problems.emplace_back(
-        "an optimizer that is not Capstan's own keeps its states in the dtype of the master "
-        "weights; optimizer_state (capstan.optimizer_state_dtype) cannot change that");
+    problems.push_back(
+        fmt::format("an optimizer that is not Capstan's own keeps its states in the dtype of the "
+                    "master weights; optimizer_state ({}) cannot change that",
+                    options.names("precision.optimizer_state")));
   }
   if (options.optimizer.has_value()) optim::check(*options.optimizer);
   precision::check(options.precision);
@@ -258,10 +259,12 @@ shard::Settings shard_settings(const Options& options, const layout::Mesh& mesh,
                                   : 0,
                .piece_elems = std::min(kPieceElems, options.shard.sub_group_elems),
                .out_of_memory_advice =
-                   "offload less (offload_optimizer.ratio), use more ranks, or free host memory"},
+                   fmt::format("offload less ({}), use more ranks, or free host memory",
+                               options.names("store.optimizer.ratio"))},
       .unused = options.shard.unused_parameters,
       .check_ranks = options.shard.check_ranks,
-      .out_of_memory_advice = next_saving(options)};
+      .out_of_memory_advice = next_saving(options),
+      .names = options.names};
 }
 
 void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Options& options,
@@ -289,7 +292,7 @@ void check_host_memory(const shard::Plan& plan, const shard::Settings& settings,
            "{} on this machine need {} of host memory ({} each: {}), but only {} are available",
            counted(room.ranks, "rank"), format_bytes(need), format_bytes(each.total()),
            store::to_text(each), format_bytes(room.available_bytes)),
-       .where = "zero_optimization.offload_optimizer, offload_param",
+       .where = settings.names("store"),
        .fix = fmt::format("use more ranks on more machines, offload less (\"ratio\": {:.2f} "
                           "would fit), or free host memory",
                           std::max(0.0, share - 0.01))});
@@ -299,15 +302,13 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
                          const shard::Settings& settings, const layout::Mesh& mesh) {
   std::int64_t elems = 0;
   for (const shard::ParamSpec& param : plan.params) elems += param.numel();
-  std::string text =
-      fmt::format("stage {}: {} parameters ({} trainable) in {}\n{}", options.shard.stage, elems,
-                  plan.trainable_elems(), counted(std::ssize(plan.units), "unit"),
-                  precision::dtype_table(
-                      options.precision,
-                      {.data_parallel = mesh.size(layout::kDataAxes),
-                       .parameter_parallel = settings.policy.shards_optimizer()
-                                                 ? mesh.size(axes_of(options.shard, mesh).cut)
-                                                 : 1}));
+  const int shards =
+      settings.policy.shards_optimizer() ? mesh.size(axes_of(options.shard, mesh).cut) : 1;
+  std::string text = fmt::format(
+      "stage {}: {} parameters ({} trainable) in {}\n{}"
+      "mesh                    data-parallel {}, parameter-parallel {}",
+      options.shard.stage, elems, plan.trainable_elems(), counted(std::ssize(plan.units), "unit"),
+      precision::dtype_table(options.precision), mesh.size(layout::kDataAxes), shards);
   if (keeps_near(options.shard, mesh.world_size())) {
     text +=
         fmt::format("\nsecond copy             cut over {} near ranks", options.shard.near_ranks);

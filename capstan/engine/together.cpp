@@ -7,12 +7,14 @@
 #include <vector>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 
 #include "capstan/base/error.h"
+#include "capstan/comm/numbers.h"
 
 namespace capstan::engine {
 namespace {
+
+constexpr const char* kLabel = "outcome";
 
 enum class Failure : std::int64_t { none, config, io, other };
 
@@ -40,20 +42,9 @@ Outcome outcome_of(const std::function<void()>& body) {
 
 }  // namespace
 
-std::vector<std::int64_t> numbers_of_all(comm::Group& group, c10::Device device,
-                                         std::int64_t mine) {
-  if (group.size() == 1) return {mine};
-  const at::TensorOptions options = at::TensorOptions(at::kLong).device(device);
-  at::Tensor all = at::empty({group.size()}, options);
-  group.all_gather(all, at::full({1}, mine, options), "outcome").wait();
-  all = all.cpu();
-  const auto* const values = all.const_data_ptr<std::int64_t>();
-  return {values, values + group.size()};
-}
-
 std::string text_from(comm::Group& group, c10::Device device, const std::string& mine, int root) {
   const auto bytes =
-      numbers_of_all(group, device, std::ssize(mine))[static_cast<std::size_t>(root)];
+      comm::from_all_ranks(group, device, std::ssize(mine), kLabel)[static_cast<std::size_t>(root)];
   if (bytes == 0) return "";
   at::Tensor text = at::empty({bytes}, at::kByte);
   if (group.rank() == root) std::memcpy(text.mutable_data_ptr(), mine.data(), mine.size());
@@ -65,7 +56,7 @@ std::string text_from(comm::Group& group, c10::Device device, const std::string&
 }
 
 bool on_all(comm::Group& group, c10::Device device, bool mine) {
-  const std::vector<std::int64_t> all = numbers_of_all(group, device, mine ? 1 : 0);
+  const std::vector<std::int64_t> all = comm::from_all_ranks(group, device, mine ? 1 : 0, kLabel);
   return std::find(all.begin(), all.end(), 0) == all.end();
 }
 
@@ -75,7 +66,8 @@ bool same_on_all(comm::Group& group, c10::Device device, const std::string& mine
 
 void together(comm::Group& group, c10::Device device, const std::function<void()>& body) {
   const Outcome mine = outcome_of(body);
-  const auto failures = numbers_of_all(group, device, static_cast<std::int64_t>(mine.failure));
+  const auto failures =
+      comm::from_all_ranks(group, device, static_cast<std::int64_t>(mine.failure), kLabel);
   for (int rank = 0; rank < group.size(); ++rank) {
     const auto failure = static_cast<Failure>(failures[static_cast<std::size_t>(rank)]);
     if (failure == Failure::none) continue;

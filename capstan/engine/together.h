@@ -2,10 +2,8 @@
 // and the group stays usable.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include <c10/core/Device.h>
 
@@ -16,9 +14,6 @@ namespace capstan::engine {
 // Collective. Runs `body` on this rank; when it throws on any rank, every rank
 // throws one of the same kind: the first failing rank's. `device` is where collectives work.
 void together(comm::Group& group, c10::Device device, const std::function<void()>& body);
-
-// Collective: every rank's number, by rank.
-std::vector<std::int64_t> numbers_of_all(comm::Group& group, c10::Device device, std::int64_t mine);
 
 // Collective: what rank `root` has.
 std::string text_from(comm::Group& group, c10::Device device, const std::string& mine, int root);

@@ -17,17 +17,17 @@ constexpr std::int64_t kMaxInFlight = 4096;
 void check(const Options& options) {
   if (options.queue_depth < 1) {
     throw ConfigError({.what = fmt::format("queue_depth is {}", options.queue_depth),
-                       .where = "aio.queue_depth",
+                       .where = "io::Options::queue_depth",
                        .fix = "use a number of 1 or more; 8 to 64 suits most disks"});
   }
   if (options.threads < 1) {
-    throw ConfigError({.what = fmt::format("intra_op_parallelism is {}", options.threads),
-                       .where = "aio.intra_op_parallelism",
+    throw ConfigError({.what = fmt::format("threads is {}", options.threads),
+                       .where = "io::Options::threads",
                        .fix = "use a number of 1 or more"});
   }
   if (options.block_bytes < 1) {
-    throw ConfigError({.what = fmt::format("block_size is {}", options.block_bytes),
-                       .where = "aio.block_size",
+    throw ConfigError({.what = fmt::format("block_bytes is {}", options.block_bytes),
+                       .where = "io::Options::block_bytes",
                        .fix = "use a number of bytes, say 1048576"});
   }
 }

@@ -118,25 +118,25 @@ std::vector<at::Tensor> TransformerImpl::extend(std::span<Sequences> all) {
                    });
 }
 
-GptImpl::GptImpl(const GptOptions& options) : options_(options) {
-  check(options_);
+GptImpl::GptImpl(const GptOptions& options) : blueprint_(options) {
   reset();
-  if (!options_.weights_loaded_later) initialize();
+  if (!options.weights_loaded_later) initialize();
 }
 
-void GptImpl::reset() { transformer = register_module("transformer", Transformer(options_)); }
+void GptImpl::reset() { transformer = register_module("transformer", Transformer(options())); }
 
 // One generator, parameters in the order of their names' registration, used rows only: the same
 // weights whatever the padding, the device or the state of libtorch's own generators.
 void GptImpl::initialize() {
   const torch::autograd::AutoGradMode no_grad(false);
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed);
-  const double residual = kGptInitDeviation / std::sqrt(2.0 * static_cast<double>(options_.layers));
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(options().seed);
+  const double residual =
+      kGptInitDeviation / std::sqrt(2.0 * static_cast<double>(options().layers));
   for (const auto& item : named_parameters()) {
     if (item.value().dim() != 2) continue;
     const bool into_residual = ends_with(item.key(), "c_proj.weight");
     at::Tensor used = item.value();
-    if (ends_with(item.key(), "wte.weight")) used = used.narrow(0, 0, options_.vocab);
+    if (ends_with(item.key(), "wte.weight")) used = used.narrow(0, 0, options().vocab);
     used.normal_(0.0, into_residual ? residual : kGptInitDeviation, generator);
   }
 }
@@ -151,8 +151,18 @@ std::vector<at::Tensor> GptImpl::next_logits(std::span<Sequences> all) {
   std::vector<at::Tensor> logits = call_each(
       transformer->wte, std::move(last),
       [](EmbeddingTableImpl& table, const at::Tensor& x, std::size_t) { return table.logits(x); });
-  for (at::Tensor& each : logits) each = each.select(1, 0).narrow(1, 0, options_.vocab);
+  for (at::Tensor& each : logits) each = each.select(1, 0).narrow(1, 0, options().vocab);
   return logits;
+}
+
+std::vector<NamedWeight> GptImpl::file_weights() {
+  std::vector<NamedWeight> weights;
+  for (const auto& item : named_parameters()) {
+    at::Tensor weight = item.value().detach();
+    if (item.key() == "transformer.wte.weight") weight = weight.narrow(0, 0, options().vocab);
+    weights.push_back({item.key(), weight});
+  }
+  return weights;
 }
 
 at::Tensor GptImpl::forward(const at::Tensor& ids, const at::Tensor& targets) {

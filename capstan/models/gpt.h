@@ -9,20 +9,13 @@
 
 #include <torch/nn/cloneable.h>
 
+#include "capstan/models/gpt_blueprint.h"
 #include "capstan/models/gpt_layers.h"
-#include "capstan/models/gpt_options.h"
+#include "capstan/models/model.h"
 #include "capstan/nn/unit.h"
 #include "capstan/recompute/span_times.h"
 
 namespace capstan::models {
-
-// Token sequences of equal length that a model goes on with, and what it remembers of them.
-struct Sequences {
-  at::Tensor ids;               // [B, T]: the tokens that follow those remembered
-  std::vector<KeyValues> seen;  // by block; empty: nothing is remembered
-
-  std::int64_t seen_tokens() const { return seen.empty() ? 0 : seen.front().keys.size(2); }
-};
 
 // The blocks in order, named 0, 1, …: not a ModuleList, whose clones would be others than our
 // holders.
@@ -60,7 +53,7 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
 };
 TORCH_MODULE(Transformer);
 
-class GptImpl : public torch::nn::Cloneable<GptImpl> {
+class GptImpl : public torch::nn::Cloneable<GptImpl>, public Model {
  public:
   // Weights as GPT-2 starts: normal with deviation 0.02, those that write into the residual stream
   // smaller by sqrt(2 layers). They depend on options.seed only. Throws ConfigError.
@@ -70,22 +63,19 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   // [B, T] -> [B, T, V]; T is at most options.context (else ConfigError).
   at::Tensor logits(const at::Tensor& ids);
 
-  // What may follow each of these: logits of their last tokens, [B, vocab]. `seen` takes `ids` in.
-  // Every unit is used once for all of them, and also for none: a rank without work of its own
-  // takes part in the others' gathers.
-  std::vector<at::Tensor> next_logits(std::span<Sequences> all);
+  const GptBlueprint& blueprint() const override { return blueprint_; }
+  torch::nn::Module& module() override { return *this; }
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& targets) override;
+  std::vector<at::Tensor> next_logits(std::span<Sequences> all) override;
+  std::vector<NamedWeight> file_weights() override;
 
-  // Mean cross-entropy in fp32 of `targets` [B, T], the token that follows each of `ids`; entries
-  // of -100 are left out.
-  at::Tensor forward(const at::Tensor& ids, const at::Tensor& targets);
-
-  const GptOptions& options() const { return options_; }
+  const GptOptions& options() const { return blueprint_.options(); }
   Transformer transformer{nullptr};
 
  private:
   void initialize();
 
-  GptOptions options_;
+  GptBlueprint blueprint_;
 };
 TORCH_MODULE(Gpt);
 

@@ -9,14 +9,9 @@
 #include <torch/nn/pimpl.h>
 
 #include "capstan/models/gpt_options.h"
+#include "capstan/models/sequences.h"
 
 namespace capstan::models {
-
-// What attention remembers of the tokens it has seen; undefined before the first.
-struct KeyValues {
-  at::Tensor keys;    // [B, heads, T, C / heads]
-  at::Tensor values;  // same
-};
 
 // Rows looked up by number; the token table is also the output layer (tied weights).
 class EmbeddingTableImpl : public torch::nn::Cloneable<EmbeddingTableImpl> {

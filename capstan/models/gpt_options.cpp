@@ -3,7 +3,7 @@
 #include <array>
 
 #include "capstan/base/error.h"
-#include "capstan/base/text.h"
+#include "capstan/models/blueprint.h"
 
 namespace capstan::models {
 namespace {
@@ -43,14 +43,7 @@ GptOptions gpt_by_name(const std::string& name) {
     options.context = size.context;
     return options;
   }
-  const std::vector<std::string> names = gpt_names();
-  const std::string nearest = nearest_name(name, names);
-  std::string known;
-  for (const std::string& each : names) known += (known.empty() ? "" : ", ") + each;
-  throw ConfigError(
-      {.what = "there is no model called \"" + name + "\"",
-       .where = "the model's name",
-       .fix = (nearest.empty() ? "" : "did you mean " + nearest + "? ") + "Known: " + known});
+  throw no_such_model(name, gpt_names());
 }
 
 void check(const GptOptions& options) {

@@ -62,7 +62,7 @@ void check(const Options& options) {
                      .fix = "correct the values above"});
 }
 
-std::string dtype_table(const Options& options, RankCounts mesh) {
+std::string dtype_table(const Options& options) {
   std::string text = fmt::format("{:<24}{:<6}{}\n", "precision", "dtype", "bytes per element");
   text += row("parameters", options.params);
   text += row("gradients on the wire", options.reduce_dtype());
@@ -71,9 +71,7 @@ std::string dtype_table(const Options& options, RankCounts mesh) {
   text += row("optimizer state", options.optimizer_state);
   text += options.buffers ? row("buffers", *options.buffers)
                           : fmt::format("{:<24}{}\n", "buffers", "as they are");
-  text += fmt::format("{:<24}{}\n", "loss scale", scale_text(options));
-  return text + fmt::format("{:<24}data-parallel {}, parameter-parallel {}", "mesh",
-                            mesh.data_parallel, mesh.parameter_parallel);
+  return text + fmt::format("{:<24}{}\n", "loss scale", scale_text(options));
 }
 
 }  // namespace capstan::precision

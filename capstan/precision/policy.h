@@ -8,16 +8,10 @@
 
 namespace capstan::precision {
 
-// How many ranks share the work, for the table's last line.
-struct RankCounts {
-  int data_parallel = 1;       // ranks that see different data
-  int parameter_parallel = 1;  // ranks over which parameters and states are sharded
-};
-
 // Throws one ConfigError that lists every value or combination that cannot work.
 void check(const Options& options);
 
-// Several lines, without a newline at the end.
-std::string dtype_table(const Options& options, RankCounts mesh);
+// Several lines, each with a newline.
+std::string dtype_table(const Options& options);
 
 }  // namespace capstan::precision

@@ -6,31 +6,16 @@
 
 #include "capstan/base/error.h"
 #include "capstan/python/bind.h"
+#include "capstan/python/bind_access.h"
 #include "capstan/python/bind_checkpoint.h"
 #include "capstan/python/py_engine.h"
+#include "capstan/python/py_optimizer.h"
 #include "capstan/python/py_values.h"
-#include "capstan/shard/access.h"
 #include "capstan/shard/hooks.h"
 
 namespace capstan::python {
 namespace py = pybind11;
 namespace {
-
-PyOptimizer read_optimizer(const py::object& given) {
-  PyOptimizer optimizer{.make_step = py::none()};
-  if (!py::isinstance<py::tuple>(given)) {
-    optimizer.make_step = given;
-    return optimizer;
-  }
-  const auto pair = py::tuple(given);
-  optimizer.kind = pair[0].cast<std::string>();
-  for (const py::handle item : pair[1]) {
-    const auto group = py::reinterpret_borrow<py::tuple>(item);
-    optimizer.groups.emplace_back(to_hyper_params(group[0].cast<py::dict>()),
-                                  group[1].cast<std::vector<std::string>>());
-  }
-  return optimizer;
-}
 
 // The default group, which serves no parameter, comes first.
 void set_groups(PyEngine& self, const std::vector<py::dict>& groups) {
@@ -41,12 +26,6 @@ void set_groups(PyEngine& self, const std::vector<py::dict>& groups) {
   hyper.front().weight_decay = 0;
   const py::gil_scoped_release released;  // updates that still run are waited for
   self.engine().set_hyper_params(hyper);
-}
-
-shard::ColumnName column_name(PyEngine& self, const std::string& which) {
-  if (which == "master") return {shard::Column::master};
-  if (which == "gradient") return {shard::Column::gradient};
-  return {shard::Column::moment, self.engine().moment_index(which)};
 }
 
 void bind_use(py::class_<PyEngine>& type) {
@@ -165,91 +144,6 @@ void bind_step(py::class_<PyEngine>& type) {
       .def("describe", [](PyEngine& self) { return self.engine().describe(); });
 }
 
-// Whole parameters, gradients and states.
-void bind_access(py::class_<PyEngine>& type) {
-  const auto released = py::call_guard<py::gil_scoped_release>();
-  type.def(
-          "read",
-          [](PyEngine& self, int param, const std::string& which) {
-            if (which == "gradient") return self.engine().gradient(param);
-            return shard::read_whole(self.sharded(), param, column_name(self, which));
-          },
-          py::arg("param"), py::arg("which"), released)
-      .def(
-          "write",
-          [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
-            if (which == "gradient") return self.engine().set_gradient(param, value);
-            self.note_change();
-            self.engine().before_change();
-            shard::write_whole(self.sharded(), param, column_name(self, which), value);
-          },
-          py::arg("param"), py::arg("which"), py::arg("value"), released)
-      .def(
-          "read_param",
-          [](PyEngine& self, int param) { return shard::read_param(self.sharded(), param); },
-          released)
-      .def(
-          "write_param",
-          [](PyEngine& self, int param, const at::Tensor& value) {
-            self.note_change();
-            self.engine().before_change();
-            shard::write_param(self.sharded(), param, value);
-          },
-          released)
-      .def(
-          "take_from",
-          [](PyEngine& self, int param, int root) {
-            self.note_change();
-            self.engine().before_change();
-            shard::take_from(self.sharded(), param, root);
-          },
-          released)
-      .def(
-          "assemble",
-          [](PyEngine& self, int param, const at::Tensor& mine) {
-            return shard::assemble(self.sharded(), param, mine);
-          },
-          released);
-}
-
-// This rank's part of them.
-void bind_local_access(py::class_<PyEngine>& type) {
-  const auto released = py::call_guard<py::gil_scoped_release>();
-  type.def(
-          "local",
-          [](PyEngine& self, int param, const std::string& which) {
-            return shard::local_part(self.sharded(), param, column_name(self, which));
-          },
-          released)
-      .def(
-          "local_param",
-          [](PyEngine& self, int param) { return shard::local_param(self.sharded(), param); },
-          released)
-      .def(
-          "local_gradient",
-          [](PyEngine& self, int param) {
-            return shard::local_part(self.sharded(), param, {shard::Column::gradient})
-                .to(at::kFloat)
-                .mul(self.engine().gradient_factor());
-          },
-          released)
-      .def(
-          "write_local",
-          [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
-            const bool gradient = which == "gradient";
-            self.note_change();
-            self.engine().before_change();
-            shard::write_local(self.sharded(), param, column_name(self, which),
-                               gradient ? value / self.engine().gradient_factor() : value);
-          },
-          released)
-      .def_property_readonly("changes", &PyEngine::changes)
-      .def("owned_range", [](PyEngine& self, int param) {
-        const layout::ElemRange range = shard::owned_range(self.sharded(), param);
-        return std::make_pair(range.begin, range.end);
-      });
-}
-
 }  // namespace
 
 void bind_engine(py::module_& module) {
@@ -292,7 +186,6 @@ void bind_engine(py::module_& module) {
   bind_use(type);
   bind_step(type);
   bind_access(type);
-  bind_local_access(type);
   bind_checkpoints(type);
 }
 

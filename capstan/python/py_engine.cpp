@@ -5,21 +5,13 @@
 #include "capstan/base/error.h"
 #include "capstan/config/shared_values.h"
 #include "capstan/engine/forward_only.h"
-#include "capstan/engine/torch_updater.h"
+#include "capstan/python/py_optimizer.h"
 #include "capstan/python/py_values.h"
 #include "capstan/shard/hooks.h"
 
 namespace capstan::python {
 namespace py = pybind11;
 namespace {
-
-// A Python object that may be dropped by a thread without the GIL.
-std::shared_ptr<py::object> shared_object(py::object object) {
-  return {new py::object(std::move(object)), [](py::object* held) {
-            const py::gil_scoped_acquire gil;
-            delete held;
-          }};
-}
 
 std::optional<DType> dtype_named(const std::string& text) {
   for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
@@ -48,58 +40,6 @@ shard::ModelView view_of(const PyModel& model, const shard::Options& options) {
   }
   view.boundaries = shard::find_boundaries(tree, elems, options);
   return view;
-}
-
-// Parameters that no group names keep their values: the default group's rates are zero.
-optim::Options kernel_options(const PyOptimizer& optimizer, optim::Kind kind) {
-  optim::Options options{.kind = kind};
-  if (!optimizer.groups.empty()) options.hyper = optimizer.groups.front().first;
-  options.hyper.lr = 0;
-  options.hyper.weight_decay = 0;
-  for (const auto& [hyper, names] : optimizer.groups) options.groups.push_back({names, hyper});
-  return options;
-}
-
-// Calls of checkpoints into an optimizer of Python's.
-engine::StateAccess state_access(const std::shared_ptr<py::object>& optimizer) {
-  using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
-  engine::StateAccess access;
-  access.kind = optimizer->attr("kind").cast<std::string>();
-  access.tensors = [optimizer](std::size_t piece) {
-    const py::gil_scoped_acquire gil;
-    return optimizer->attr("tensors")(piece).cast<Tensors>();
-  };
-  access.scalars = [optimizer] {
-    const py::gil_scoped_acquire gil;
-    return optimizer->attr("scalars")().cast<engine::StateAccess::Scalars>();
-  };
-  access.make = [optimizer](const std::vector<std::string>& names,
-                            const engine::StateAccess::Scalars& scalars) {
-    const py::gil_scoped_acquire gil;
-    optimizer->attr("make")(names, scalars);
-  };
-  return access;
-}
-
-std::unique_ptr<engine::Updater> python_updater(const std::shared_ptr<py::object>& make_step,
-                                                shard::ShardedModel& sharded) {
-  std::shared_ptr<py::object> optimizer;
-  const auto factory = [&](const std::vector<engine::ParamPiece>& pieces) -> engine::StepFunction {
-    const py::gil_scoped_acquire gil;
-    py::list list;
-    for (const engine::ParamPiece& piece : pieces) {
-      list.append(py::make_tuple(piece.param, piece.values, piece.begin));
-    }
-    optimizer = shared_object((*make_step)(list));
-    return [optimizer](const engine::UpdateScalars&) {
-      const py::gil_scoped_acquire gil_in_step;
-      optimizer->attr("step")();
-    };
-  };
-  auto updater = std::make_unique<engine::PieceUpdater>(factory, sharded);
-  const py::gil_scoped_acquire gil;
-  updater->set_state_access(state_access(optimizer));
-  return updater;
 }
 
 }  // namespace

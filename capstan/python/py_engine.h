@@ -15,6 +15,7 @@
 #include "capstan/comm/group.h"
 #include "capstan/config/resolve.h"
 #include "capstan/engine/engine.h"
+#include "capstan/python/py_optimizer.h"
 #include "capstan/shard/loose_shard.h"
 #include "capstan/shard/module_tree.h"
 
@@ -34,17 +35,6 @@ struct PyModel {
   std::vector<Node> tree;
   std::vector<std::shared_ptr<shard::LooseShard>> loose;  // by parameter; empty: none is sharded
   std::optional<c10::Device> device;
-};
-
-// `kind` with groups: our kernels. `make_step`: an optimizer of Python's. Neither: none at all.
-struct PyOptimizer {
-  std::string kind;
-  std::vector<std::pair<optim::HyperParams, std::vector<std::string>>> groups;  // parameter names
-  // [(parameter index, tensor, first element)] -> an object with step() and, for checkpoints, kind,
-  // tensors(piece), scalars() and make(names, scalars); see capstan/optimizers.py.
-  pybind11::object make_step;
-  // What all ranks must have alike, by Python's names.
-  std::vector<std::pair<std::string, std::string>> shared;
 };
 
 // All ranks, and make_parts(lists of ranks) -> the group of the list that this rank is in.

@@ -43,7 +43,7 @@ bool is_leaf(const UnitCandidate& candidate, const Options& options) {
 }
 
 void check_names(const std::vector<UnitCandidate>& candidates,
-                 const std::vector<std::string>& wanted, const char* option) {
+                 const std::vector<std::string>& wanted, const std::string& option) {
   std::vector<std::string> known;
   known.reserve(candidates.size());
   for (const UnitCandidate& candidate : candidates) known.push_back(candidate.name);
@@ -62,8 +62,8 @@ void check_names(const std::vector<UnitCandidate>& candidates,
 
 std::vector<bool> choose_units(const std::vector<UnitCandidate>& candidates,
                                const Options& options) {
-  check_names(candidates, options.unit_names, "capstan.units");
-  check_names(candidates, options.leaf_modules.names, "zero_optimization.leaf_module.names");
+  check_names(candidates, options.unit_names, options.names("shard.unit_names"));
+  check_names(candidates, options.leaf_modules.names, options.names("shard.leaf_modules.names"));
   std::vector<bool> chosen;
   std::vector<std::string> leaves;
   for (const UnitCandidate& candidate : candidates) {

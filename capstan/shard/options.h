@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "capstan/base/option_names.h"
+
 namespace capstan::shard {
 
 // at_step: one reduction per step, gradients stay whole until then.
@@ -60,6 +62,7 @@ struct Options {
   bool check_ranks =
       false;  // compare every unit's plan across ranks before use; slow, for debugging
   bool log_trace_changes = false;  // say when the order of use differs from the recorded one
+  OptionNames names;               // for messages
   bool operator==(const Options&) const = default;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "capstan/base/option_names.h"
 #include "capstan/shard/gather.h"
 #include "capstan/shard/policy.h"
 #include "capstan/shard/reduce.h"
@@ -48,6 +49,7 @@ struct Settings {
   UnusedParameters unused = UnusedParameters::allow;
   bool check_ranks = false;  // before every use, make sure that all ranks use the same boundary
   std::string out_of_memory_advice;
+  OptionNames names;  // for messages
 };
 
 }  // namespace capstan::shard

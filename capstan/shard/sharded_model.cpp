@@ -14,6 +14,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/comm/numbers.h"
 #include "capstan/shard/loose_shard.h"
 #include "capstan/shard/memory.h"
 
@@ -112,27 +113,13 @@ StatesHome ShardedModel::home_of(int unit) {
   return {on_host ? *host_pool_ : pool_, on_host, beside};
 }
 
-std::vector<std::int64_t> ShardedModel::from_all_ranks(std::int64_t mine, const char* label) {
-  return from_all_ranks(groups_.all, mine, label);
-}
-
-std::vector<std::int64_t> ShardedModel::from_all_ranks(comm::Group& group, std::int64_t mine,
-                                                       const char* label) {
-  const at::TensorOptions options = at::TensorOptions(at::kLong).device(pool_.device());
-  at::Tensor all = at::empty({group.size()}, options);
-  group.all_gather(all, at::full({1}, mine, options), label).wait();
-  all = all.cpu();
-  const auto* const values = all.const_data_ptr<std::int64_t>();
-  return {values, values + group.size()};
-}
-
 // Of each set of units with the ranks that share them.
 void ShardedModel::check_plans_agree() {
   std::set<layout::Axes> shared = {UnitAxes{}.all()};
   for (const UnitSpec& unit : plan_.units) shared.insert(unit.axes.all());
   for (const layout::Axes axes : shared) {
     const auto mine = static_cast<std::int64_t>(fingerprint(plan_, axes));
-    const std::vector<std::int64_t> all = from_all_ranks(mesh_.over(axes), mine, "plan");
+    const std::vector<std::int64_t> all = comm::from_all_ranks(mesh_.over(axes), device(), mine, "plan");
     const auto other = std::ranges::find_if(all, [mine](std::int64_t its) { return its != mine; });
     if (other == all.end()) continue;
     const std::vector<int> ranks = mesh_.mesh().group(axes, group().rank());
@@ -146,7 +133,7 @@ void ShardedModel::check_plans_agree() {
 }
 
 void ShardedModel::check_same_use(int boundary) {
-  const std::vector<std::int64_t> all = from_all_ranks(boundary, "use check");
+  const std::vector<std::int64_t> all = comm::from_all_ranks(group(), device(), boundary, "use check");
   for (int rank = 0; rank < groups_.all.size(); ++rank) {
     if (all[static_cast<std::size_t>(rank)] == boundary) continue;
     throw CommError(
@@ -211,7 +198,7 @@ Unit ShardedModel::adopt_unit(const ModelView& model, int index) {
 // more than its end and one unit.
 void ShardedModel::adopt(const ModelView& model) {
   states_.resize(plan_.units.size());
-  const std::vector<std::int64_t> constants = from_all_ranks(model.constants(), "constants");
+  const std::vector<std::int64_t> constants = comm::from_all_ranks(group(), device(), model.constants(), "constants");
   constants_agree_ =
       std::ranges::adjacent_find(constants, std::not_equal_to<>()) == constants.end();
   for (int i = static_cast<int>(plan_.units.size()) - 1; i >= 0; --i) {

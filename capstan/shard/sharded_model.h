@@ -129,9 +129,6 @@ class ShardedModel {
   void enter();
   void check_plans_agree();
   void check_same_use(int boundary);
-  std::vector<std::int64_t> from_all_ranks(std::int64_t mine, const char* label);
-  std::vector<std::int64_t> from_all_ranks(comm::Group& group, std::int64_t mine,
-                                           const char* label);
   void adopt(const ModelView& model);
   Unit adopt_unit(const ModelView& model, int index);
   StatesHome home_of(int unit);

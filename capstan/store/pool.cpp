@@ -9,6 +9,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/device/error_text.h"
 #include "capstan/device/host_buffer.h"
 #include "capstan/store/swap_files.h"
 
@@ -18,14 +19,6 @@ namespace {
 // A free block may serve a smaller request when at most this share of it is wasted (chosen: units
 // of one model differ little in size, apart from the embedding).
 constexpr double kMaxWaste = 0.125;
-
-std::string reason_of(const std::exception& error) {
-  if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->info().what;
-  if (const auto* torch = dynamic_cast<const c10::Error*>(&error)) {
-    return torch->what_without_backtrace();
-  }
-  return error.what();
-}
 
 }  // namespace
 
@@ -151,7 +144,7 @@ c10::DataPtr Pool::take(std::int64_t bytes, MemoryKind kind) {
       } catch (const std::exception& error) {
         throw ConfigError(
             {.what = fmt::format("not enough memory for {} of {} on {}: {}", format_bytes(bytes),
-                                 to_string(kind), device_.str(), reason_of(error)),
+                                 to_string(kind), device_.str(), device::reason_of(error)),
              .where = fmt::format("currently held: {}", to_text(ledger_.now())),
              .fix = advice_});
       }

@@ -1,5 +1,6 @@
 #include "capstan/config/schema.h"
 
+#include <algorithm>
 #include <set>
 #include <sstream>
 
@@ -11,6 +12,7 @@
 #include "capstan/config/convert.h"
 #include "capstan/config/docs.h"
 #include "capstan/config/json_schema.h"
+#include "capstan/config/option_names.h"
 #include "capstan/json/writer.h"
 #include "support.h"
 
@@ -158,10 +160,27 @@ TEST(Schema, DefaultsAreThoseOfTheOptionsStructs) {
   expected.shard.max_live_bytes *= 2;
   expected.shard.max_reuse_bytes *= 2;
   expected.store.params.buffer_bytes *= 2;
+  expected.names = expected.shard.names = option_names();
   EXPECT_EQ(resolved.engine, expected);
   engine::Options half = resolve_text("bf16: {\"enabled\": true}").engine;
   half.precision.params = DType::fp32;
+  half.names = half.shard.names = {};
   EXPECT_EQ(half, engine::Options{});
+}
+
+TEST(Schema, KnowsEveryKeyThatMessagesOfTheEngineName) {
+  std::vector<std::string> known;
+  for (const Section& section : schema().sections()) {
+    known.push_back(section.path);
+    for (const Key& key : section.keys) known.push_back(join_path(section.path, key.name));
+  }
+  for (const auto& [field, names] : option_names().of_fields) {
+    for (const std::string& name : split(names, ',')) {
+      const std::string wanted = "." + std::string(trim(name));
+      const auto is_it = [&](const std::string& key) { return ("." + key).ends_with(wanted); };
+      EXPECT_TRUE(std::any_of(known.begin(), known.end(), is_it)) << field << ": " << name;
+    }
+  }
 }
 
 TEST(Schema, TheJsonSchemaKnowsSectionsChoicesAndRanges) {

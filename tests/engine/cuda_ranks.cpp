@@ -1,6 +1,8 @@
 // One rank of the promises on a GPU: over NCCL alone on its card, over MPI when several share one.
 // Prints a line for every cell whose stages agree and ends with 1 at the first that does not.
 // cuda_ranks [TEXT]: only cells whose line contains TEXT, say "bf16 1 backwards clip adamw".
+// cuda_ranks join [without]: an engine that joins the ranks by itself; without NCCL to join them
+// with.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -356,8 +358,29 @@ bool phases_are_the_devices(comm::Group& group, c10::Device device) {
   return good;
 }
 
+// Each rank has a card of its own.
+int join(bool with_nccl) {
+  const RankEnv env = read_rank_env(process_env());
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(env.local_rank));
+  c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
+  test::SmallModel model(kWidth, kBlocks, kClasses);
+  test::fill(*model, 11);
+  model->to(device);
+  Engine engine(model, options_of({}, 3), {.start_nccl = with_nccl ? &comm::start_nccl : nullptr});
+  test::Batch batch = test::make_batch(4, kWidth, kClasses, 1);
+  batch.inputs = batch.inputs.to(device);
+  batch.targets = batch.targets.to(device);
+  engine.backward(test::loss_of(model, batch, at::kFloat));
+  const bool applied = engine.step().applied;
+  fmt::print("joined: rank {} of {} on {}\n", engine.group().rank(), engine.group().size(),
+             device.str());
+  engine.close();
+  return applied ? 0 : 1;
+}
+
 int run(int argc, char** argv) {
   const std::string wanted = argc > 1 ? argv[1] : "";
+  if (wanted == "join") return join(/*with_nccl=*/argc == 2);
   const RankEnv env = read_rank_env(process_env());
   const c10::Device device(c10::kCUDA, 0);
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);

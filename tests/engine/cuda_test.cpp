@@ -73,5 +73,32 @@ TEST_F(CudaStages, HybridShardingKeepsItsPromisesOnFourRanks) {
   EXPECT_THAT(outcome.text, testing::HasSubstr("hybrid: shard groups count everything once"));
 }
 
+// An engine that is given no group: NCCL between cards, never MPI without a word.
+TEST_F(CudaStages, AnEngineAloneNeedsNobodyToJoin) {
+  for (const char* const how : {"join", "join without"}) {
+    const Outcome alone = run_shell(bin_folder() + "/cuda_ranks " + how);
+    EXPECT_EQ(alone.exit_code, 0) << alone.text;
+    EXPECT_THAT(alone.text, testing::HasSubstr("joined: rank 0 of 1 on cuda:0"));
+  }
+}
+
+TEST_F(CudaStages, AnEngineJoinsItsRanksOverNccl) {
+  if (device::list_devices().size() < 2) GTEST_SKIP() << "NCCL needs a second GPU for two ranks";
+  const Outcome two = run_shell(bin_folder() + "/capstan launch -n 2 --no_python " + bin_folder() +
+                                "/cuda_ranks join");
+  EXPECT_EQ(two.exit_code, 0) << two.text;
+  EXPECT_THAT(two.text, testing::HasSubstr("joined: rank 1 of 2 on cuda:1"));
+}
+
+TEST_F(CudaStages, AnEngineWithoutNcclRefusesSeveralGpus) {
+  // Before it looks for the other rank, which is not there.
+  const Outcome outcome = run_shell(
+      "env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "
+      "MASTER_PORT=29999 " +
+      bin_folder() + "/cuda_ranks join without");
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.text;
+  EXPECT_THAT(outcome.text, testing::HasSubstr("Parts::start_nccl"));
+}
+
 }  // namespace
 }  // namespace capstan::engine

@@ -10,6 +10,8 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "capstan/base/log.h"
@@ -298,6 +300,18 @@ TEST(Offload, PinsTheMemoryOfEachSectionAsThatSectionSays) {
   options.store.optimizer = {};  // on the device: its pin_memory says nothing
   options.store.params.pin = false;
   EXPECT_FALSE(engine::shard_settings(options, layout::Mesh({.shard = 2}, 2), {}).host.pin);
+}
+
+TEST(Description, SaysOverHowManyRanksStatesAreCut) {
+  for (const auto& [stage, cut] : {std::pair(0, 1), std::pair(3, 2)}) {
+    run_ranks(2, [&, stage = stage, cut = cut](comm::Group& group) {
+      SmallModel model(kWidth, kBlocks, kClasses);
+      Engine engine(model, fp32_options(stage), {.group = &group});
+      EXPECT_THAT(engine.describe(),
+                  testing::HasSubstr(fmt::format(
+                      "\nmesh                    data-parallel 2, parameter-parallel {}", cut)));
+    });
+  }
 }
 
 }  // namespace

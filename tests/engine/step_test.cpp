@@ -328,6 +328,25 @@ TEST(LogLines, TellEveryOperationAndItsUnitWhereAsked) {
   });
 }
 
+TEST(OutOfMemory, NamesOptionsAsTheUserKnowsThem) {
+  engine::Options options = fp32_options(1);
+  options.recompute.enabled = true;
+  EXPECT_EQ(engine::next_saving(options), "shard the gradients: shard.stage 2");
+  options.names.of_fields = {{"shard.stage", "my.stage"},
+                             {"shard.max_reuse_bytes", "my_reuse"},
+                             {"shard.prefetch_bytes", "my_prefetch"},
+                             {"batch.micro_samples", "my_micro"},
+                             {"batch.accumulation_steps", "my_steps"}};
+  EXPECT_EQ(engine::next_saving(options), "shard the gradients: my.stage 2");
+  options.shard.stage = 3;
+  EXPECT_EQ(engine::next_saving(options),
+            "keep fewer units whole: lower my_reuse and my_prefetch, to 0 if need be");
+  options.shard.prefetch_bytes = options.shard.max_reuse_bytes = 0;
+  options.batch.micro_samples = 8;
+  EXPECT_EQ(engine::next_saving(options),
+            "halve the micro-batch (my_micro is 8) and double my_steps");
+}
+
 TEST(OutOfMemory, EndsWithTheLedgerAndTheNextRungOfTheLadder) {
   engine::Options options = fp32_options(1);
   EXPECT_NE(engine::next_saving(options).find("activation checkpointing"), std::string::npos);

@@ -62,7 +62,7 @@ def test_the_program_of_the_cpp_page_builds_and_trains(installed, tmp_path):
     files = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```", page, re.M | re.S))
     assert {"CMakeLists.txt", "main.cpp", "gpu.cpp", "ds_config.json"} == set(files)
     if any((installed / "lib").glob("libcapstan_comm_nccl*")):
-        files["CMakeLists.txt"] += "add_library(gpu SHARED gpu.cpp)\ntarget_link_libraries(gpu PRIVATE capstan::comm_nccl)\n"
+        files["CMakeLists.txt"] += "add_library(gpu SHARED gpu.cpp)\ntarget_link_libraries(gpu PRIVATE capstan::engine capstan::comm_nccl)\n"
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     path = f"{Path(tool('cmake')).parent}:{os.environ['PATH']}"

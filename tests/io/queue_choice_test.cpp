@@ -67,9 +67,9 @@ TEST(QueueChoice, OptionsThatMakeNoSenseAreRefusedByName) {
     }
     return "no error";
   };
-  EXPECT_THAT(message({.queue_depth = 0}), HasSubstr("aio.queue_depth"));
-  EXPECT_THAT(message({.threads = -1}), HasSubstr("aio.intra_op_parallelism"));
-  EXPECT_THAT(message({.block_bytes = 0}), HasSubstr("aio.block_size"));
+  EXPECT_THAT(message({.queue_depth = 0}), HasSubstr("io::Options::queue_depth"));
+  EXPECT_THAT(message({.threads = -1}), HasSubstr("io::Options::threads"));
+  EXPECT_THAT(message({.block_bytes = 0}), HasSubstr("io::Options::block_bytes"));
 }
 
 TEST(QueueChoice, AVeryDeepQueueIsBounded) {

@@ -14,7 +14,8 @@
 
 #include <ATen/Functions.h>
 
-#include "capstan/models/gpt_weights.h"
+#include "capstan/models/gpt.h"
+#include "capstan/models/weights.h"
 
 namespace {
 

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 TEST(DtypeTable, ShowsEveryDtypeTheLossScaleAndTheMesh) {
   const Options options = {.params = DType::fp16, .buffers = DType::fp32};
-  EXPECT_EQ(dtype_table(options, {.data_parallel = 8, .parameter_parallel = 4}),
+  EXPECT_EQ(dtype_table(options),
             "precision               dtype bytes per element\n"
             "parameters              fp16  2\n"
             "gradients on the wire   fp16  2\n"
@@ -21,8 +21,7 @@ TEST(DtypeTable, ShowsEveryDtypeTheLossScaleAndTheMesh) {
             "optimizer state         fp32  4\n"
             "buffers                 fp32  4\n"
             "loss scale              dynamic from 65536, doubled after 1000 clean steps, "
-            "hysteresis 2, minimum 1\n"
-            "mesh                    data-parallel 8, parameter-parallel 4");
+            "hysteresis 2, minimum 1\n");
 }
 
 TEST(DtypeTable, FollowsExplicitChoices) {
@@ -31,14 +30,14 @@ TEST(DtypeTable, FollowsExplicitChoices) {
                            .reduce = DType::fp32,
                            .master = DType::bf16,
                            .optimizer_state = DType::bf16};
-  const std::string text = dtype_table(options, {});
+  const std::string text = dtype_table(options);
   EXPECT_THAT(text, HasSubstr("gradients on the wire   fp32  4\n"));
   EXPECT_THAT(text, HasSubstr("gradient shards         bf16  2\n"));
   EXPECT_THAT(text, HasSubstr("master                  bf16  2\n"));
   EXPECT_THAT(text, HasSubstr("optimizer state         bf16  2\n"));
   EXPECT_THAT(text, HasSubstr("buffers                 as they are\n"));
   EXPECT_THAT(text, HasSubstr("loss scale              none\n"));
-  EXPECT_THAT(dtype_table({.params = DType::fp16, .loss_scale = {.static_scale = 128}}, {}),
+  EXPECT_THAT(dtype_table({.params = DType::fp16, .loss_scale = {.static_scale = 128}}),
               HasSubstr("fixed at 128"));
 }
 

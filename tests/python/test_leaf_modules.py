@@ -135,3 +135,13 @@ def test_the_section_as_an_object_takes_one_string():
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
     leaf = DeepSpeedZeroConfig(leaf_module={"classes": "a.B", "names": "c", "name_suffixes": "d"}).leaf_module
     assert (leaf.classes, leaf.names, leaf.name_suffixes) == (["a.B"], ["c"], ["d"])
+
+
+def name_what_is_not_there():
+    model = Model()
+    with pytest.raises(Exception, match="where: zero_optimization.leaf_module.names"):
+        deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config(3, {"names": ["nowhere"]}))
+
+
+def test_a_module_that_is_not_there_is_refused_by_the_name_of_its_key():
+    ranks.run(1, name_what_is_not_there)

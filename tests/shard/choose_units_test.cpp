@@ -27,6 +27,21 @@ TEST(ChooseUnits, TakesTheNamedOnesOnly) {
   EXPECT_THROW(choose_units(candidates(), {.unit_names = {"h.7"}}), ConfigError);
 }
 
+TEST(ChooseUnits, NamesTheOptionAsTheUserKnowsIt) {
+  const auto where = [](const Options& options) -> std::string {
+    try {
+      (void)choose_units(candidates(), options);
+    } catch (const ConfigError& error) {
+      return error.info().where;
+    }
+    return "no error";
+  };
+  EXPECT_EQ(where({.unit_names = {"h.7"}}), "shard.unit_names");
+  EXPECT_EQ(where({.leaf_modules = {.names = {"h.7"}}}), "shard.leaf_modules.names");
+  EXPECT_EQ(where({.unit_names = {"h.7"}, .names = {{{"shard.unit_names", "my.units"}}}}),
+            "my.units");
+}
+
 TEST(ChooseUnits, ALeafTakesInWhatIsBelowIt) {
   const auto without_expert = ElementsAre(true, true, true, false, true);
   EXPECT_THAT(choose_units(candidates(), {.leaf_modules = {.names = {"h.0.moe"}}}), without_expert);

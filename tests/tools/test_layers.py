@@ -11,6 +11,7 @@ base:
 json: base
 shard: base
 config: base json */options.h
+python: base json
 cli: *
 """
 
@@ -52,10 +53,19 @@ def test_allowed_includes_pass(tmp_path, name, include):
     ("capstan/shard/a.h", "#include <torch/torch.h>", "a header never includes torch/torch.h"),
     ("capstan/new_one/a.h", '#include "capstan/base/error.h"', "has no row"),
     ("capstan/cli/a.cpp", '#include "capstan/python/bind.h"', "'cli' may not include"),
+    ("capstan/python/bind.cpp", '#include "capstan/shard/plan.h"', "'python' may not include"),
 ])
 def test_a_forbidden_include_is_named(tmp_path, name, include, part):
     found = problems(tmp_path, {name: include + "\n"})
     assert len(found) == 1 and found[0].startswith(name) and part in found[0]
+
+
+def test_a_key_of_the_configuration_in_a_text_below_config_is_named(tmp_path):
+    text = 'throw ConfigError({.where = "zero_optimization.stage"});\n'
+    assert problems(tmp_path, {"capstan/config/a.cpp": text, "capstan/cli/a.cpp": text,
+                               "tests/shard/a_test.cpp": text, "capstan/shard/b.cpp": '// "zero_optimization"\n'}) == []
+    found = problems(tmp_path, {"capstan/shard/a.cpp": text})
+    assert len(found) == 1 and found[0].startswith("capstan/shard/a.cpp") and "zero_optimization" in found[0]
 
 
 def test_a_forbidden_link_is_named(tmp_path):
@@ -79,8 +89,17 @@ def test_a_forbidden_private_link_is_named(tmp_path):
     assert len(found) == 1 and "links 'shard'" in found[0]
 
 
+def test_a_forbidden_link_of_a_program_or_module_is_named(tmp_path):
+    text = "add_library(capstan_python MODULE a.cpp)\ntarget_link_libraries(capstan_python PRIVATE capstan::json{})\n"
+    assert problems(tmp_path, {"capstan/python/CMakeLists.txt": text.format(" fmt::fmt capstan::torch_python")}) == []
+    found = problems(tmp_path, {"capstan/python/CMakeLists.txt": text.format("\n  capstan::shard")})
+    assert found == ["capstan/python/CMakeLists.txt: capstan_python links 'shard', "
+                     "which tools/layers.txt does not allow"]
+
+
 @pytest.mark.parametrize("name, lines, limit", [
-    ("capstan/json/a.h", 201, 200), ("capstan/json/a.cpp", 401, 400), ("tests/json/a_test.cpp", 501, 500)])
+    ("capstan/json/a.h", 201, 200), ("capstan/json/a.cpp", 401, 400), ("tests/json/a_test.cpp", 501, 500),
+    ("capstan/python/bind_a.cpp", 201, 200)])
 def test_a_file_beyond_its_limit_is_named(tmp_path, name, lines, limit):
     assert problems(tmp_path, {name: "\n" * limit}) == []
     found = problems(tmp_path, {name: "\n" * lines})

@@ -39,6 +39,29 @@ def test_package_names_are_names():
             assert re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name)
 
 
+# What a source or a CMake file says if it uses the package.
+EVIDENCE = {
+    "libcli11-dev": "#include <CLI/",
+    "libfmt-dev": "#include <fmt/",
+    "libgmock-dev": "#include <gmock/",
+    "libgtest-dev": "#include <gtest/",
+    "libhwloc-dev": "#include <hwloc.h>",
+    "libopenmpi-dev": "#include <mpi.h>",
+    "liburing-dev": "#include <liburing.h>",
+    "nlohmann-json3-dev": "#include <nlohmann/",
+    "python3-dev": "/Python.h",
+}
+
+
+def test_every_library_that_is_installed_is_used():
+    files = [p for folder in ("capstan", "tests", "benchmarks", "cmake") for p in (SOURCE / folder).rglob("*")
+             if p.suffix in (".h", ".cpp", ".cu", ".cmake")]
+    texts = [p.read_text() for p in files]
+    libraries = {name for name in setup.read_section(setup.PACKAGES, "build") if name.endswith("-dev")}
+    assert libraries == set(EVIDENCE)
+    assert [name for name in libraries if not any(EVIDENCE[name] in text for text in texts)] == []
+
+
 def test_only_missing_packages_are_named(fake_path):
     fake_path("dpkg-query", 'echo "g++ installed"; echo "ccache not-installed"; exit 1')
     assert setup.missing_packages(["g++", "ccache", "libfmt-dev"]) == ["ccache", "libfmt-dev"]

@@ -1,6 +1,9 @@
 #include "capstan/cli/generate/arguments.h"
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
+
+#include "capstan/models/registry.h"
 
 namespace capstan::cli::generate {
 namespace {
@@ -58,9 +61,11 @@ void add_search_options(CLI::App& command, SearchArguments& search) {
 void add_options(CLI::App& command, Arguments& arguments) {
   command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command
-      .add_option("model", arguments.model,
-                  "A folder written by capstan train --save, one checkpoint in it, or a folder "
-                  "with a GPT-2 from Hugging Face (config.json, model.safetensors)")
+      .add_option(
+          "model", arguments.model,
+          fmt::format("A folder written by capstan train --save, one checkpoint in it, or a "
+                      "folder with a {} from Hugging Face (config.json, model.safetensors)",
+                      models::model_titles()))
       ->required();
   CLI::Option* const words =
       command.add_option("prompt", arguments.prompts, "The beginning of each text")

@@ -10,7 +10,7 @@
 #include <c10/core/Device.h>
 
 #include "capstan/cli/generate/search.h"
-#include "capstan/models/gpt.h"
+#include "capstan/models/sequences.h"
 
 namespace capstan::cli::generate {
 
@@ -21,7 +21,7 @@ struct DecodeOptions {
   bool cache = true;  // keys and values of tokens are kept; false: computed anew in each pass
 };
 
-// A model, as GptImpl::next_logits().
+// A model, as models::Model::next_logits().
 using NextLogits = std::function<std::vector<at::Tensor>(std::span<models::Sequences> all)>;
 // Whether any rank has work, told whether this one has; asked before every pass, so that all ranks
 // make equally many.

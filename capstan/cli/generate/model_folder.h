@@ -7,7 +7,7 @@
 
 #include "capstan/cli/generate/search.h"
 #include "capstan/data/tokenizer.h"
-#include "capstan/models/gpt_options.h"
+#include "capstan/models/blueprint.h"
 
 namespace capstan::cli::generate {
 
@@ -15,7 +15,7 @@ struct ModelFolder {
   std::filesystem::path weights;  // as Engine::load_checkpoint() takes it
   std::string tag;                // likewise
   std::filesystem::path files;    // where config.json is
-  models::GptOptions model;
+  std::shared_ptr<const models::Blueprint> model;
   Tokens ends;  // tokens that end a text
 };
 

@@ -26,6 +26,7 @@
 #include "capstan/json/reader.h"
 #include "capstan/json/writer.h"
 #include "capstan/models/attention_choice.h"
+#include "capstan/models/make_model.h"
 
 namespace capstan::cli::generate {
 namespace {
@@ -74,27 +75,27 @@ SearchOptions search_options(const SearchArguments& arguments, Tokens ends) {
 }
 
 // The model on its device, without memory for weights: the engine makes one unit of them at a time.
-models::Gpt make_model(const models::GptOptions& options, c10::Device device) {
-  models::Gpt model(options);
-  for (const at::Tensor& param : model->parameters()) {
+std::shared_ptr<models::Model> make_model(const models::Blueprint& blueprint, c10::Device device) {
+  const std::shared_ptr<models::Model> model = models::make_model(blueprint);
+  for (const at::Tensor& param : model->module().parameters()) {
     param.requires_grad_(false);
     param.set_data(at::zeros({}, param.options().device(device)).expand(param.sizes()));
   }
-  for (const at::Tensor& buffer : model->buffers()) buffer.set_data(buffer.to(device));
-  model->eval();
+  for (const at::Tensor& buffer : model->module().buffers()) buffer.set_data(buffer.to(device));
+  model->module().eval();
   return model;
 }
 
-// Names in files as published ones have them too: without the leading "transformer.".
-engine::ModelExtras names_in_files(models::GptImpl& model) {
-  constexpr std::string_view kPrefix = "transformer.";
+// Names in files as published ones have them too: without what they begin with, or twice.
+engine::ModelExtras names_in_files(models::Model& model) {
+  const models::FileNames names = model.blueprint().file_names();
   engine::ModelExtras extras = train::file_names(model);
-  for (const auto& item : model.named_parameters()) {
-    if (item.key().starts_with(kPrefix)) {
-      extras.aliases[item.key().substr(kPrefix.size())] = item.key();
+  for (const auto& item : model.module().named_parameters()) {
+    if (item.key().starts_with(names.root)) {
+      extras.aliases[item.key().substr(names.root.size())] = item.key();
     }
   }
-  extras.aliases["lm_head.weight"] = "transformer.wte.weight";
+  for (const auto& [second, first] : names.tied) extras.aliases[second] = first;
   return extras;
 }
 
@@ -130,12 +131,12 @@ class Generator {
     for (const ErrorInfo& warning : resolved.warnings) {
       logger_.log(LogLevel::warning, fmt::format("warning: {} ({})", warning.what, warning.where));
     }
-    model_ = make_model(folder_.model, device_);
+    model_ = make_model(*folder_.model, device_);
     engine::Options options = resolved.engine;
     options.profile.steps_per_print = 0;
     engine::Parts parts{.group = &group_, .logger = &logger_, .extras = names_in_files(*model_)};
     engine::make_forward_only(options, parts);
-    engine_ = std::make_unique<Engine>(model_, options, parts);
+    engine_ = std::make_unique<Engine>(models::module_of(model_), options, parts);
     const auto loaded =
         engine_->load_checkpoint(folder_.weights, {.tag = folder_.tag, .load_module_only = true});
     if (!loaded) throw gone(folder_.weights);
@@ -170,7 +171,7 @@ class Generator {
     return static_cast<int>(prompt % static_cast<std::size_t>(group_.size())) == group_.rank();
   }
   std::int64_t context() const {
-    const std::int64_t most = folder_.model.context;
+    const std::int64_t most = folder_.model->sizes().context;
     return arguments_.context > 0 ? std::min(arguments_.context, most) : most;
   }
 
@@ -270,7 +271,7 @@ class Generator {
   ErrorLogger logger_;
   c10::Device device_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
-  models::Gpt model_{nullptr};
+  std::shared_ptr<models::Model> model_;
   std::unique_ptr<Engine> engine_;  // after what it uses
 };
 
@@ -280,7 +281,8 @@ int run(const Arguments& arguments, comm::StartNccl start_nccl) {
   avoid_broken_amx();
   const RankEnv ranks = read_rank_env(process_env());
   const ModelFolder folder = open_model_folder(arguments.model, arguments.tag);
-  const config::Resolved resolved = read_config(arguments, ranks.world_size, folder.model.width);
+  const config::Resolved resolved =
+      read_config(arguments, ranks.world_size, folder.model->sizes().width);
   const auto world = comm::make_world(ranks, resolved.engine.comm, start_nccl);
   {
     Generator generator(arguments, *world, folder);

@@ -4,14 +4,14 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
-#include "capstan/models/gpt_options.h"
+#include "capstan/models/registry.h"
 
 namespace capstan::cli::train {
 namespace {
 
 void add_model_options(CLI::App& command, ModelArguments& model) {
   command
-      .add_option("--model", model.name, fmt::format("{}", fmt::join(models::gpt_names(), ", ")))
+      .add_option("--model", model.name, fmt::format("{}", fmt::join(models::model_names(), ", ")))
       ->capture_default_str();
   command.add_option("--layers", model.layers, "Number of blocks (default: the model's)")
       ->check(CLI::PositiveNumber);

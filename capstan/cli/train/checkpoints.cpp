@@ -1,9 +1,7 @@
 #include "capstan/cli/train/checkpoints.h"
 
-#include <array>
 #include <filesystem>
 #include <system_error>
-#include <tuple>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,58 +12,30 @@
 #include "capstan/engine/together.h"
 #include "capstan/json/reader.h"
 #include "capstan/json/writer.h"
-#include "capstan/models/gpt_weights.h"
 
 namespace capstan::cli::train {
 
-engine::ModelExtras file_names(models::GptImpl& model) {
+engine::ModelExtras file_names(models::Model& model) {
   engine::ModelExtras extras;
-  for (const models::NamedWeight& weight : models::file_weights(model)) {
+  for (const models::NamedWeight& weight : model.file_weights()) {
     extras.stored_as.push_back({weight.name, weight.name, weight.weight.size(0)});
   }
-  for (const auto& item : model.named_buffers()) extras.stored_as.push_back({item.key(), "", {}});
+  for (const auto& item : model.module().named_buffers())
+    extras.stored_as.push_back({item.key(), "", {}});
   return extras;
-}
-
-std::string hugging_face_config(const models::GptOptions& options, std::int64_t end_of_text) {
-  json::Value config{json::Object{}};
-  json::Array architectures;
-  architectures.emplace_back("GPT2LMHeadModel");
-  config.add("architectures", json::Value(std::move(architectures)))
-      .add("model_type", json::Value("gpt2"))
-      .add("vocab_size", json::Value(options.vocab))
-      .add("n_positions", json::Value(options.context))
-      .add("n_embd", json::Value(options.width))
-      .add("n_layer", json::Value(options.layers))
-      .add("n_head", json::Value(options.heads))
-      .add("activation_function", json::Value("gelu_new"))
-      .add("layer_norm_epsilon", json::Value(options.layer_norm_epsilon))
-      .add("embd_pdrop", json::Value(options.dropout))
-      .add("attn_pdrop", json::Value(options.dropout))
-      .add("resid_pdrop", json::Value(options.dropout))
-      .add("bos_token_id", json::Value(end_of_text))
-      .add("eos_token_id", json::Value(end_of_text))
-      .add("tie_word_embeddings", json::Value(true));
-  return json::write(config) + "\n";
 }
 
 namespace {
 
 // In one sentence: of a model of another width no tensor fits, and one of other heads fits all the
 // same.
-void check_same_model(const std::filesystem::path& checkpoint, const models::GptOptions& model) {
+void check_same_model(const std::filesystem::path& checkpoint, const models::Blueprint& model) {
   const std::filesystem::path path = checkpoint / "config.json";
   std::error_code missing;
   if (!std::filesystem::exists(path, missing)) return;
   const json::Document config = json::read_file(path);
-  const std::array<std::tuple<const char*, const char*, std::int64_t>, 5> sizes = {
-      {{"n_embd", "--width", model.width},
-       {"n_layer", "--layers", model.layers},
-       {"n_head", "--heads", model.heads},
-       {"n_positions", "--context", model.context},
-       {"vocab_size", "--tokenizer", model.vocab}}};
   std::vector<std::string> differ;
-  for (const auto& [key, option, here] : sizes) {
+  for (const auto& [key, option, here] : model.chosen_sizes()) {
     const json::Value* const there = config.root.find(key);
     if (there == nullptr || there->integer() == nullptr || *there->integer() == here) continue;
     differ.push_back(
@@ -81,7 +51,7 @@ void check_same_model(const std::filesystem::path& checkpoint, const models::Gpt
 
 }  // namespace
 
-bool can_resume(comm::Group& group, c10::Device device, const models::GptOptions& model,
+bool can_resume(comm::Group& group, c10::Device device, const models::Blueprint& model,
                 const std::string& folder) {
   if (folder.empty()) return false;
   bool found = true;  // rank 0 looks for all, as it does when the engine loads
@@ -94,7 +64,7 @@ bool can_resume(comm::Group& group, c10::Device device, const models::GptOptions
   return engine::on_all(group, device, found);
 }
 
-engine::Saved save(Engine& engine, const models::GptOptions& model, const data::Sampler& sampler,
+engine::Saved save(Engine& engine, const models::Blueprint& model, const data::Sampler& sampler,
                    const SaveWhere& where) {
   json::Value data{json::Object{}};
   const std::vector<double> rates = engine.learning_rates();
@@ -102,18 +72,18 @@ engine::Saved save(Engine& engine, const models::GptOptions& model, const data::
       .add("max_steps", json::Value(where.max_steps))
       .add("lr", json::Value(rates.empty() ? 0.0 : rates.front()));
   std::vector<checkpoint::ExtraFile> files = {
-      {"config.json", hugging_face_config(model, where.end_of_text)}};
+      {"config.json", model.config_json(where.end_of_text)}};
   if (!where.tokenizer.empty()) files.push_back({"tokenizer.json", where.tokenizer});
   return engine.save_checkpoint(where.folder, {.data = json::write(data, {.indent = 0}),
                                                .keep_last = where.keep_last,
                                                .extra_files = std::move(files)});
 }
 
-std::optional<Resumed> resume(Engine& engine, const models::GptOptions& model,
+std::optional<Resumed> resume(Engine& engine, const models::Blueprint& model,
                               data::Sampler& sampler, const std::string& folder) {
   const auto loaded = engine.load_checkpoint(folder);
   if (!loaded) {
-    if (!model.weights_loaded_later) return std::nullopt;
+    if (!model.weights_loaded_later()) return std::nullopt;
     throw IoError(
         {.what = "the checkpoint that was here a moment ago is gone",
          .where = "--resume " + folder,

@@ -12,15 +12,12 @@
 #include "capstan/comm/group.h"
 #include "capstan/data/sampler.h"
 #include "capstan/engine/engine.h"
-#include "capstan/models/gpt.h"
+#include "capstan/models/model.h"
 
 namespace capstan::cli::train {
 
 // How files name what the model holds: rows that exist inside only are left out.
-engine::ModelExtras file_names(models::GptImpl& model);
-
-// config.json, with which transformers' from_pretrained() builds the same model.
-std::string hugging_face_config(const models::GptOptions& options, std::int64_t end_of_text);
+engine::ModelExtras file_names(models::Model& model);
 
 struct SaveWhere {
   std::string folder;
@@ -40,13 +37,13 @@ struct Resumed {
 // Collective, all three.
 // Whether resume() has something to load, equal on all ranks. Throws IoError where there are
 // checkpoints and none is complete, and ConfigError where the newest is of another model.
-bool can_resume(comm::Group& group, c10::Device device, const models::GptOptions& model,
+bool can_resume(comm::Group& group, c10::Device device, const models::Blueprint& model,
                 const std::string& folder);
-engine::Saved save(Engine& engine, const models::GptOptions& model, const data::Sampler& sampler,
+engine::Saved save(Engine& engine, const models::Blueprint& model, const data::Sampler& sampler,
                    const SaveWhere& where);
 // Nothing where there is no checkpoint, which is an IoError where the model's weights were to come
 // from it.
-std::optional<Resumed> resume(Engine& engine, const models::GptOptions& model,
+std::optional<Resumed> resume(Engine& engine, const models::Blueprint& model,
                               data::Sampler& sampler, const std::string& folder);
 
 }  // namespace capstan::cli::train

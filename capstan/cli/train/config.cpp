@@ -9,6 +9,7 @@
 #include "capstan/base/cpu_isa.h"
 #include "capstan/base/error.h"
 #include "capstan/json/reader.h"
+#include "capstan/models/registry.h"
 
 namespace capstan::cli::train {
 namespace {
@@ -45,20 +46,19 @@ std::map<std::string, json::Value> auto_values(const Arguments& arguments, std::
 
 }  // namespace
 
-models::GptOptions model_options(const ModelArguments& arguments, std::uint64_t seed) {
-  models::GptOptions options = models::gpt_by_name(arguments.name);
-  options.layers = arguments.layers.value_or(options.layers);
-  options.width = arguments.width.value_or(options.width);
-  options.heads = arguments.heads.value_or(options.heads);
-  options.context = arguments.context.value_or(options.context);
-  options.dropout = arguments.dropout;
-  options.seed = seed;
-  models::check(options);
-  return options;
+std::shared_ptr<const models::Blueprint> model_blueprint(const ModelArguments& arguments,
+                                                         std::uint64_t seed) {
+  return models::blueprint_by_name(arguments.name)
+      ->with({.context = arguments.context,
+              .width = arguments.width,
+              .layers = arguments.layers,
+              .heads = arguments.heads,
+              .dropout = arguments.dropout,
+              .seed = seed});
 }
 
 std::int64_t sequence_length(const Arguments& arguments) {
-  const std::int64_t context = model_options(arguments.model, arguments.seed).context;
+  const std::int64_t context = model_blueprint(arguments.model, arguments.seed)->sizes().context;
   const std::int64_t tokens = arguments.data.tokens > 0 ? arguments.data.tokens : context;
   if (tokens <= context) return tokens;
   throw ConfigError({.what = fmt::format("{} tokens per sequence, but {} has a context of {}",
@@ -72,7 +72,7 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
       arguments.config.empty() ? json::read_document(default_config(), "the default configuration")
                                : json::read_argument(arguments.config);
   config::Context context;
-  const std::int64_t width = model_options(arguments.model, arguments.seed).width;
+  const std::int64_t width = model_blueprint(arguments.model, arguments.seed)->sizes().width;
   const bool bf16 = (ranks.on_gpus || computes_natively(DType::bf16)) && !asks_for_fp16(document);
   context.world_size = ranks.count;
   context.door = config::Door::program;

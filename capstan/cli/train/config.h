@@ -3,16 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "capstan/cli/train/arguments.h"
 #include "capstan/config/resolve.h"
-#include "capstan/models/gpt_options.h"
+#include "capstan/models/blueprint.h"
 
 namespace capstan::cli::train {
 
-// The sizes that were asked for, with the vocabulary still to come. Throws ConfigError when no
-// model can have them.
-models::GptOptions model_options(const ModelArguments& arguments, std::uint64_t seed);
+// The model that was asked for, with the vocabulary still to come. Throws ConfigError when there is
+// none of that name or no model can have these sizes.
+std::shared_ptr<const models::Blueprint> model_blueprint(const ModelArguments& arguments,
+                                                         std::uint64_t seed);
 
 // Tokens per sequence. Throws ConfigError when the model's context is shorter.
 std::int64_t sequence_length(const Arguments& arguments);

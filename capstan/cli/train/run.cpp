@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -20,6 +21,7 @@
 #include "capstan/config/shared_values.h"
 #include "capstan/engine/together.h"
 #include "capstan/models/attention_choice.h"
+#include "capstan/models/make_model.h"
 
 namespace capstan::cli::train {
 namespace {
@@ -46,15 +48,6 @@ void say(bool first_rank, const std::string& text) {
   if (!first_rank) return;
   std::fprintf(stdout, "%s\n", text.c_str());
   std::fflush(stdout);
-}
-
-models::GptOptions complete_model(const Arguments& arguments, const config::Resolved& resolved,
-                                  std::int64_t vocab) {
-  models::GptOptions options = model_options(arguments.model, arguments.seed);
-  options.vocab = vocab;
-  options.recompute = resolved.engine.recompute;
-  models::check(options);
-  return options;
 }
 
 // Whether `body`, which throws on all ranks or on none, did not refuse what the user gave. All know
@@ -89,7 +82,7 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   const c10::Device device = choose_device(arguments.device, world.env());
   if (device.is_cuda()) models::prefer_cudnn_attention();
   std::optional<Corpus> corpus;
-  models::GptOptions options;
+  std::shared_ptr<const models::Blueprint> blueprint;
   const bool loaded = accepted(world.group(), logger, [&] {
     engine::together(world.group(), device, [&] {
       if (world.group().rank() == 0) check_places(arguments);
@@ -97,19 +90,21 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
       corpus.emplace(load_corpus(data, sequence_length(arguments)));
     });
     say(first, "data: " + corpus->description);
-    options = complete_model(arguments, resolved, corpus->vocab);
-    options.weights_loaded_later =
-        can_resume(world.group(), device, options, arguments.checkpoint.resume);
+    blueprint = model_blueprint(arguments.model, arguments.seed)
+                    ->with({.vocab = corpus->vocab, .recompute = resolved.engine.recompute});
+    blueprint =
+        blueprint->with({.weights_loaded_later = can_resume(world.group(), device, *blueprint,
+                                                            arguments.checkpoint.resume)});
   });
   if (!loaded) return kExitUserError;
-  models::Gpt model(options);
+  const std::shared_ptr<models::Model> model = models::make_model(*blueprint);
   say(first, fmt::format("model: {}, {} parameters; {} on {}", arguments.model.name,
-                         models::parameter_count(model->options()),
-                         counted(world.group().size(), "rank"), device.str()));
-  model->to(device);
+                         blueprint->parameter_count(), counted(world.group().size(), "rank"),
+                         device.str()));
+  model->module().to(device);
   // Each rank drops out other activations.
   at::manual_seed(arguments.seed + static_cast<std::uint64_t>(world.group().rank()));
-  Engine engine(model, resolved.engine,
+  Engine engine(models::module_of(model), resolved.engine,
                 {.group = &world.group(),
                  .logger = &logger,
                  .extras = file_names(*model),

@@ -67,7 +67,7 @@ Trainer::Trainer(const TrainerParts& parts)
       stdout, {.columns = terminal_columns(stdout), .log_every = arguments_.output.log_every});
   if (!arguments_.output.metrics.empty()) {
     // A run that goes on keeps what it wrote before it was interrupted.
-    const bool goes_on = model_->options().weights_loaded_later;
+    const bool goes_on = model_->blueprint().weights_loaded_later();
     metrics_ = std::make_unique<MetricsFile>(
         arguments_.output.metrics, goes_on ? MetricsFile::Begin::at_end : MetricsFile::Begin::anew);
   }
@@ -104,7 +104,7 @@ void Trainer::run() {
 void Trainer::resume_run() {
   if (arguments_.checkpoint.resume.empty()) return;
   const std::string& folder = arguments_.checkpoint.resume;
-  const auto resumed = resume(engine_, model_->options(), sampler_, folder);
+  const auto resumed = resume(engine_, model_->blueprint(), sampler_, folder);
   if (!resumed && view_)
     view_->note(fmt::format("no checkpoint in {}: starting from the beginning", folder));
   if (!resumed) return;
@@ -131,7 +131,7 @@ void Trainer::save_run() {
   if (where.save.empty()) return;
   const std::optional<data::Token> end =
       corpus_.tokenizer ? corpus_.tokenizer->end_of_text() : std::nullopt;
-  save(engine_, model_->options(), sampler_,
+  save(engine_, model_->blueprint(), sampler_,
        {.folder = where.save,
         .keep_last = where.keep_last,
         .tokenizer = corpus_.tokenizer_json,
@@ -156,7 +156,7 @@ at::Tensor Trainer::forward_backward() {
   at::Tensor sum = at::zeros({}, at::TensorOptions(device_).dtype(at::kFloat));
   for (std::int64_t i = 0; i < batch.accumulation_steps; ++i) {
     const Batch next = read_batch(corpus_.train, sampler_.next(batch.micro_samples));
-    const at::Tensor loss = model_(next.ids, next.targets);
+    const at::Tensor loss = model_->forward(next.ids, next.targets);
     engine_.backward(loss);
     sum += loss.detach();
     if (!arguments_.no_optimizer_step) last_report_ = engine_.step();
@@ -208,7 +208,7 @@ void Trainer::report_step(std::int64_t step, double loss, const engine::StepRepo
   stats.skipped = !report.applied;
   stats.tokens_per_s = tokens / took.count();
   stats.flops_per_s =
-      stats.tokens_per_s * models::flops_per_token(model_->options(), corpus_.train.length());
+      stats.tokens_per_s * model_->blueprint().flops_per_token(corpus_.train.length());
   stats.host_bytes = resident_bytes();
   stats.device_bytes =
       device_.is_cpu() ? engine_.ledger().peak_total() : peak_device_bytes(device_);
@@ -221,7 +221,7 @@ void Trainer::report_step(std::int64_t step, double loss, const engine::StepRepo
 // The same samples each time, shared out over the ranks.
 void Trainer::validate(std::int64_t step) {
   const at::NoGradGuard no_grad;
-  model_->eval();
+  model_->module().eval();
   const std::int64_t rows = engine_.options().batch.micro_samples;
   const data::RankOf ranks = rank_of(engine_);
   at::Tensor sum = at::zeros({}, at::TensorOptions(device_).dtype(at::kFloat));
@@ -232,9 +232,9 @@ void Trainer::validate(std::int64_t step) {
       samples.push_back(place % corpus_.validation.count());
     }
     const Batch batch = read_batch(corpus_.validation, samples);
-    sum += model_(batch.ids, batch.targets);
+    sum += model_->forward(batch.ids, batch.targets);
   }
-  model_->train();
+  model_->module().train();
   const double loss = agree(sum / arguments_.output.eval_batches, false).loss;
   step_began_ = Clock::now();
   if (!shows_) return;
@@ -245,7 +245,7 @@ void Trainer::validate(std::int64_t step) {
 
 std::string Trainer::sampled_text() {
   if (!corpus_.tokenizer || arguments_.output.sample_tokens == 0) return "";
-  model_->eval();
+  model_->module().eval();
   models::avoid_cudnn_attention();
   const data::Token end = corpus_.tokenizer->end_of_text().value_or(0);
   std::vector<data::Token> prompt = corpus_.tokenizer->encode(arguments_.output.prompt);
@@ -259,8 +259,9 @@ std::string Trainer::sampled_text() {
   generate::run_searches(
       {&search, 1}, [this](std::span<models::Sequences> all) { return model_->next_logits(all); },
       [](bool mine) { return mine; },
-      {.context = std::min(model_->options().context, corpus_.train.length()), .device = device_});
-  model_->train();
+      {.context = std::min(model_->blueprint().sizes().context, corpus_.train.length()),
+       .device = device_});
+  model_->module().train();
   return readable_text(*corpus_.tokenizer, search->best(), end);
 }
 
@@ -271,10 +272,10 @@ void Trainer::summarize() {
       static_cast<double>(engine_.options().batch.train_samples * corpus_.train.length());
   const double rate =
       timed_.count() > 0 ? tokens * static_cast<double>(timed_steps_) / timed_.count() : 0.0;
-  const double flops = rate * models::flops_per_token(model_->options(), corpus_.train.length());
+  const double flops = rate * model_->blueprint().flops_per_token(corpus_.train.length());
   curve_.title = fmt::format("{} on {}", arguments_.model.name, arguments_.data.path);
   curve_.facts = {{"data", corpus_.description},
-                  {"parameters", fmt::format("{}", models::parameter_count(model_->options()))},
+                  {"parameters", fmt::format("{}", model_->blueprint().parameter_count())},
                   {"ranks", fmt::format("{}", engine_.group().size())},
                   {"steps", fmt::format("{} of {:.0f} tokens, {} skipped", curve_.train.size(),
                                         tokens, engine_.progress().skipped)},

@@ -18,7 +18,7 @@
 #include "capstan/cli/train/stop_request.h"
 #include "capstan/data/sampler.h"
 #include "capstan/engine/engine.h"
-#include "capstan/models/gpt.h"
+#include "capstan/models/model.h"
 
 namespace capstan::cli::train {
 
@@ -26,7 +26,7 @@ namespace capstan::cli::train {
 struct TrainerParts {
   const Arguments& arguments;
   Corpus& corpus;
-  models::Gpt model;
+  std::shared_ptr<models::Model> model;
   Engine& engine;
   StopRequest& stop;
   c10::Device device;
@@ -67,7 +67,7 @@ class Trainer {
 
   const Arguments& arguments_;
   Corpus& corpus_;
-  models::Gpt model_;
+  std::shared_ptr<models::Model> model_;
   Engine& engine_;
   StopRequest& stop_;
   c10::Device device_;

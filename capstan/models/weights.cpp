@@ -1,4 +1,4 @@
-#include "capstan/models/gpt_weights.h"
+#include "capstan/models/weights.h"
 
 #include <sstream>
 
@@ -9,8 +9,6 @@
 namespace capstan::models {
 namespace {
 
-constexpr const char* kGptPrefix = "transformer.";
-
 std::string shape_text(const at::Tensor& tensor) {
   std::ostringstream text;
   text << tensor.sizes();
@@ -19,23 +17,14 @@ std::string shape_text(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::vector<NamedWeight> file_weights(GptImpl& model) {
-  std::vector<NamedWeight> weights;
-  for (const auto& item : model.named_parameters()) {
-    at::Tensor weight = item.value().detach();
-    if (item.key() == "transformer.wte.weight") weight = weight.narrow(0, 0, model.options().vocab);
-    weights.push_back({item.key(), weight});
-  }
-  return weights;
-}
-
-void load_weights(GptImpl& model, const FindWeight& find) {
+void load_weights(Model& model, const FindWeight& find) {
   const torch::autograd::AutoGradMode no_grad(false);
   std::string problems;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-  for (const NamedWeight& own : file_weights(model)) {
+  const std::string root = model.blueprint().file_names().root;
+  for (const NamedWeight& own : model.file_weights()) {
     std::optional<at::Tensor> given = find(own.name);
-    if (!given) given = find(own.name.substr(std::string(kGptPrefix).size()));
+    if (!given && own.name.starts_with(root)) given = find(own.name.substr(root.size()));
     if (!given) {
       problems += "\n  " + own.name + " is missing";
     } else if (given->sizes() != own.weight.sizes()) {

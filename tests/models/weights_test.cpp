@@ -1,4 +1,4 @@
-#include "capstan/models/gpt_weights.h"
+#include "capstan/models/weights.h"
 
 #include <map>
 
@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "capstan/base/error.h"
+#include "capstan/models/gpt.h"
 
 namespace capstan::models {
 namespace {
@@ -19,7 +20,7 @@ GptOptions small() {
 
 std::map<std::string, at::Tensor> by_name(GptImpl& model) {
   std::map<std::string, at::Tensor> weights;
-  for (const NamedWeight& item : file_weights(model)) weights[item.name] = item.weight.clone();
+  for (const NamedWeight& item : model.file_weights()) weights[item.name] = item.weight.clone();
   return weights;
 }
 

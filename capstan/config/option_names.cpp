@@ -1,0 +1,24 @@
+#include "capstan/config/option_names.h"
+
+namespace capstan::config {
+
+OptionNames option_names() {
+  return {{
+      {"batch.accumulation_steps", "gradient_accumulation_steps"},
+      {"batch.micro_samples", "train_micro_batch_size_per_gpu"},
+      {"comm.backend", "capstan.backend"},
+      {"precision.optimizer_state", "capstan.optimizer_state_dtype"},
+      {"shard.leaf_modules", "zero_optimization.leaf_module"},
+      {"shard.leaf_modules.names", "zero_optimization.leaf_module.names"},
+      {"shard.max_reuse_bytes", "stage3_max_reuse_distance"},
+      {"shard.prefetch_bytes", "stage3_prefetch_bucket_size"},
+      {"shard.stage", "zero_optimization.stage"},
+      {"shard.unit_names", "capstan.units"},
+      {"shard.unused_parameters", "zero_optimization.ignore_unused_parameters"},
+      {"store", "zero_optimization.offload_optimizer, offload_param"},
+      {"store.optimizer.placement", "zero_optimization.offload_optimizer.device"},
+      {"store.optimizer.ratio", "offload_optimizer.ratio"},
+  }};
+}
+
+}  // namespace capstan::config

@@ -1,0 +1,109 @@
+#include "capstan/models/gpt_blueprint.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "capstan/json/writer.h"
+
+namespace capstan::models {
+namespace {
+
+// Anything else is another model than ours.
+void expect(const ConfigFile& config, const char* key, const std::vector<json::Value>& allowed) {
+  if (config.is_one_of(key, allowed)) return;
+  config.refuse(fmt::format("\"{}\" has a value that Capstan's GPT-2 does not support", key),
+                "use a GPT-2 with gelu_new, tied weights and an MLP four times as wide");
+}
+
+// To generate from: without dropout, and the weights come from a file.
+GptOptions read_options(const ConfigFile& config) {
+  GptOptions options;
+  options.vocab = config.size("vocab_size");
+  options.context = config.size("n_positions");
+  options.width = config.size("n_embd");
+  options.layers = config.size("n_layer");
+  options.heads = config.size("n_head");
+  options.dropout = 0;
+  options.weights_loaded_later = true;
+  if (const json::Value* const epsilon = config.find("layer_norm_epsilon")) {
+    if (epsilon->real() != nullptr) options.layer_norm_epsilon = *epsilon->real();
+  }
+  expect(config, "activation_function",
+         {json::Value("gelu_new"), json::Value("gelu_pytorch_tanh")});
+  expect(config, "n_inner", {json::Value(4 * options.width)});
+  expect(config, "tie_word_embeddings", {json::Value(true)});
+  expect(config, "scale_attn_weights", {json::Value(true)});
+  expect(config, "scale_attn_by_inverse_layer_idx", {json::Value(false)});
+  return options;
+}
+
+}  // namespace
+
+GptBlueprint::GptBlueprint(const GptOptions& options) : options_(options) { check(options_); }
+
+GptBlueprint::GptBlueprint(const ConfigFile& config) : GptBlueprint(read_options(config)) {}
+
+Sizes GptBlueprint::sizes() const {
+  return {options_.vocab, options_.context, options_.width, options_.layers, options_.heads};
+}
+
+std::shared_ptr<const Blueprint> GptBlueprint::with(const Changes& changes) const {
+  GptOptions options = options_;
+  options.vocab = changes.vocab.value_or(options.vocab);
+  options.context = changes.context.value_or(options.context);
+  options.width = changes.width.value_or(options.width);
+  options.layers = changes.layers.value_or(options.layers);
+  options.heads = changes.heads.value_or(options.heads);
+  options.dropout = changes.dropout.value_or(options.dropout);
+  options.seed = changes.seed.value_or(options.seed);
+  options.weights_loaded_later =
+      changes.weights_loaded_later.value_or(options.weights_loaded_later);
+  options.recompute = changes.recompute.value_or(options.recompute);
+  return std::make_shared<GptBlueprint>(options);
+}
+
+FileNames GptBlueprint::file_names() const {
+  return {.root = "transformer.",
+          .blocks = "h.",
+          .tied = {{"lm_head.weight", "transformer.wte.weight"}}};
+}
+
+std::string GptBlueprint::config_json(std::int64_t end_of_text) const {
+  json::Value config{json::Object{}};
+  json::Array architectures;
+  architectures.emplace_back("GPT2LMHeadModel");
+  config.add("architectures", json::Value(std::move(architectures)))
+      .add("model_type", json::Value("gpt2"))
+      .add("vocab_size", json::Value(options_.vocab))
+      .add("n_positions", json::Value(options_.context))
+      .add("n_embd", json::Value(options_.width))
+      .add("n_layer", json::Value(options_.layers))
+      .add("n_head", json::Value(options_.heads))
+      .add("activation_function", json::Value("gelu_new"))
+      .add("layer_norm_epsilon", json::Value(options_.layer_norm_epsilon))
+      .add("embd_pdrop", json::Value(options_.dropout))
+      .add("attn_pdrop", json::Value(options_.dropout))
+      .add("resid_pdrop", json::Value(options_.dropout))
+      .add("bos_token_id", json::Value(end_of_text))
+      .add("eos_token_id", json::Value(end_of_text))
+      .add("tie_word_embeddings", json::Value(true));
+  return json::write(config) + "\n";
+}
+
+std::vector<ChosenSize> GptBlueprint::chosen_sizes() const {
+  return {{"n_embd", "--width", options_.width},
+          {"n_layer", "--layers", options_.layers},
+          {"n_head", "--heads", options_.heads},
+          {"n_positions", "--context", options_.context},
+          {"vocab_size", "--tokenizer", options_.vocab}};
+}
+
+std::vector<WeightSize> GptBlueprint::weight_sizes() const {
+  return {{"vocab_size", options_.vocab, "wte.weight", 0},
+          {"n_embd", options_.width, "wte.weight", 1},
+          {"n_positions", options_.context, "wpe.weight", 0},
+          {"n_layer", options_.layers, "", 0}};
+}
+
+}  // namespace capstan::models

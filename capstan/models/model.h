@@ -1,0 +1,46 @@
+// A language model as the programs use it, whatever its kind.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include "capstan/models/blueprint.h"
+#include "capstan/models/sequences.h"
+
+namespace capstan::models {
+
+struct NamedWeight {
+  std::string name;   // as weight files have it: "transformer.h.0.attn.c_attn.weight"
+  at::Tensor weight;  // a view into the parameter of that name, without what exists inside only
+};
+
+// Implemented by a torch::nn::Module whose parts are units.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const Blueprint& blueprint() const = 0;
+  virtual torch::nn::Module& module() = 0;
+
+  // Mean cross-entropy in fp32 of `targets` [B, T], the token that follows each of `ids`; entries
+  // of -100 are left out.
+  virtual at::Tensor forward(const at::Tensor& ids, const at::Tensor& targets) = 0;
+
+  // What may follow each of these: logits of their last tokens, [B, vocab]. `seen` takes `ids` in.
+  // Every unit is used once for all of them, and also for none: a rank without work of its own
+  // takes part in the others' gathers.
+  virtual std::vector<at::Tensor> next_logits(std::span<Sequences> all) = 0;
+
+  virtual std::vector<NamedWeight> file_weights() = 0;
+};
+
+// As an engine takes it.
+inline std::shared_ptr<torch::nn::Module> module_of(const std::shared_ptr<Model>& model) {
+  return {model, &model->module()};
+}
+
+}  // namespace capstan::models
