@@ -45,7 +45,6 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self._cast_module_mixed_precision(self._mixed_precision_dtypes()[0], None, early)
         parameters = self._parameters_of(model, model_parameters)
         base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
-        self.group_names = self._group_names(model, base)
         self.basic_optimizer = base
         capstan.Engine.__init__(self, model, self._config, optimizer=base, group=self.data_parallel_group,
                                 device=self.device, travel=self._travel(model))
@@ -117,14 +116,6 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         if model_parameters is None:
             return [p for p in model.parameters() if p.requires_grad]
         return list(model_parameters)
-
-    @staticmethod
-    def _group_names(model, optimizer):
-        names = {id(p): n for n, p in model.named_parameters()}
-        if optimizer is None:
-            return []
-        return [[names[id(p)] for p in group["params"] if id(p) in names and p.requires_grad]
-                for group in optimizer.param_groups]
 
     def _travel(self, model):
         if not self.torch_autocast_enabled():

@@ -69,12 +69,6 @@ def _check_home(view, remote_device, pin_memory):
                           "zero.Init", "set device and pin_memory in zero_optimization.offload_param, and remove pin_memory here")
 
 
-def _dtype_from(view):
-    if view.value("bf16.enabled"):
-        return torch.bfloat16
-    return torch.float16 if view.value("fp16.enabled") else torch.float32
-
-
 class Init(sharded_init.ShardedInit):
     """Shards the parameters of modules as they are built; they take `dtype` when the context ends."""
 
@@ -98,7 +92,7 @@ class Init(sharded_init.ShardedInit):
         if error is not None:
             raise RuntimeError(error)
         if dtype is None:
-            dtype = _dtype_from(view) if view is not None else None
+            dtype = sharded_init.param_dtype(view) if view is not None else None
         _check_home(view, remote_device, pin_memory)
         for name, value in (("zero_quantized_weights", zero_quantized_weights),
                             ("zero_quantized_nontrainable_weights", zero_quantized_nontrainable_weights),
