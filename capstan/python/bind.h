@@ -8,6 +8,7 @@ namespace capstan::python {
 void bind_errors(pybind11::module_& module);
 void bind_config(pybind11::module_& module);
 void bind_schedule(pybind11::module_& module);
+void bind_layout(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);
 void bind_group(pybind11::module_& module);
 void bind_params(pybind11::module_& module);
