@@ -16,7 +16,6 @@ from capstan.errors import ConfigError
 from capstan.late_parts import LateParts
 from capstan.log_place import stacklevel
 from capstan.model_view import ModelView
-from capstan.sharded_init import param_dtype
 from capstan.use_hooks import UseHooks
 
 logger = logging.getLogger("capstan")
@@ -130,7 +129,7 @@ class Engine(Checkpoints, torch.nn.Module):
 
     @property
     def param_dtype(self):
-        return param_dtype(self.core_config)
+        return self.core_config.param_dtype
 
     def _casts_inputs(self):
         return self.core_config.value("fp16.enabled") and self.core_config.value("fp16.auto_cast")

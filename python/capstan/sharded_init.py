@@ -199,13 +199,6 @@ class ShardedInit:
         return False
 
 
-def param_dtype(config):
-    """Of the parameters that are trained, as a _C.Config says."""
-    if config.value("bf16.enabled"):
-        return torch.bfloat16
-    return torch.float16 if config.value("fp16.enabled") else torch.float32
-
-
 def sharded(config=None, *, group=None):
     """A context in which modules are sharded as they are built, one after the other, over the ranks of `group`; when it
     ends, their parameters take the dtype that `config` trains them in. Collective.
@@ -217,7 +210,7 @@ def sharded(config=None, *, group=None):
     process_group.init_distributed()
     dtype = None
     if config is not None:
-        dtype = param_dtype(_C.resolve_config(_C.read_config(config), door=_C.Door.CAPSTAN, reads_only=True))
+        dtype = _C.resolve_config(_C.read_config(config), door=_C.Door.CAPSTAN, reads_only=True).param_dtype
     return ShardedInit(group, dtype)
 
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import capstan
 from capstan import params as sharded_params
 from capstan.engine import LEVELS, hidden_size_of
-from capstan.errors import ConfigError, NotAvailable
+from capstan.errors import ConfigError
 from capstan.log_place import stacklevel
 from capstan.use_hooks import UseHooks
 from deepspeed.runtime import optimizer_choice
@@ -327,16 +327,11 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return [group.get("type", "lr") for group in self.basic_optimizer.param_groups]
 
     def set_train_batch_size(self, train_batch_size):
-        per_step = self.train_micro_batch_size_per_gpu() * self.dp_world_size
-        if train_batch_size % per_step != 0:
-            raise ValueError("the batch must be a multiple of train_micro_batch_size_per_gpu times the ranks")
-        self._config.train_batch_size = train_batch_size
-        self._config.gradient_accumulation_steps = train_batch_size // per_step
+        self._config.change_batch(self.dp_world_size, train=train_batch_size)
         self.core.set_accumulation_steps(self._config.gradient_accumulation_steps)
 
     def set_train_micro_batch_size(self, micro_batch_size):
-        self._config.train_micro_batch_size_per_gpu = micro_batch_size
-        self._config.train_batch_size = (micro_batch_size * self.gradient_accumulation_steps() * self.dp_world_size)
+        self._config.change_batch(self.dp_world_size, micro=micro_batch_size)
 
     def deepspeed_io(self, dataset, batch_size=None, route="train", pin_memory=True, data_sampler=None,
                      collate_fn=None, num_local_io_workers=None):
