@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "capstan/base/rank_env.h"
 #include "capstan/comm/group.h"
 #include "capstan/comm/side_channel.h"
 #include "capstan/python/bind.h"
@@ -34,6 +35,16 @@ std::shared_ptr<comm::Group> make_group(const c10::intrusive_ptr<c10d::Backend>&
 }  // namespace
 
 void bind_group(py::module_& module) {
+  py::class_<RankEnv>(module, "RankEnv", "Who this process is, by the variables of its launcher.")
+      .def_readonly("rank", &RankEnv::rank)
+      .def_readonly("world_size", &RankEnv::world_size)
+      .def_readonly("local_rank", &RankEnv::local_rank)
+      .def_readonly("master_addr", &RankEnv::master_addr)
+      .def_readonly("master_port", &RankEnv::master_port)
+      .def_readonly("launcher", &RankEnv::launcher);
+  module.def(
+      "rank_env", [] { return read_rank_env(process_env()); },
+      "What the environment says now; raises ConfigError if it makes no sense.");
   py::class_<comm::Group, std::shared_ptr<comm::Group>>(
       module, "Group", "Ranks that talk over a backend of torch.distributed.")
       .def(py::init(&make_group), py::arg("backend"), py::arg("name") = "world",

@@ -60,6 +60,16 @@ def groups_of(patterns: list[list[str]], names: list[str]) -> list[int]: ...
 def update_tensor(kind: str, group: dict[str, Any], step: int, param: Tensor, grad: Tensor, states: list[Tensor]) -> None: ...
 def state_names(kind: str, group: dict[str, Any]) -> list[str]: ...
 
+class RankEnv:
+    rank: int
+    world_size: int
+    local_rank: int
+    master_addr: str
+    master_port: int  # 0: none was given
+    launcher: str  # empty: a single process
+
+def rank_env() -> RankEnv: ...
+
 class Group:
     rank: int
     size: int

@@ -19,10 +19,26 @@ _used = weakref.WeakSet()  # groups of torch.distributed that ours are made over
 os.register_at_fork(after_in_child=_used.clear)
 
 
-def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, world_size=-1):
-    """Joins the ranks that a launcher started, unless somebody has done so already; without one, a world of one."""
+def set_rank_variables(port=29500):
+    """Sets the variables that torch.distributed reads from those of mpirun or srun, where only these are there."""
+    found = _C.rank_env()
+    if found.launcher in ("", "environment", "torchrun"):
+        return
+    for name, value in (("RANK", found.rank), ("WORLD_SIZE", found.world_size), ("LOCAL_RANK", found.local_rank)):
+        os.environ[name] = str(value)
+    os.environ.setdefault("MASTER_ADDR", found.master_addr)
+    os.environ.setdefault("MASTER_PORT", str(found.master_port or port))
+
+
+def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, world_size=-1, discover=True):
+    """Joins the ranks that a launcher started, unless somebody has done so already; without one, a world of one.
+
+    `discover`: ranks of mpirun and srun are found by their variables, too.
+    """
     if dist.is_initialized():
         return
+    if discover and rank < 0:
+        set_rank_variables()
     if backend is None:
         backend = "nccl" if torch.cuda.is_available() else "gloo"
     options = {} if timeout is None else {"timeout": timeout}
