@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from capstan import _C
+from capstan import _C, optimizers
 
 deepspeed = pytest.importorskip("deepspeed", reason="needs the package deepspeed")
 
 from deepspeed import later  # noqa: E402
+from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad  # noqa: E402
+from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam  # noqa: E402
+from deepspeed.ops.lamb import FusedLamb  # noqa: E402
+from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion  # noqa: E402
 from deepspeed.runtime import lr_schedules  # noqa: E402
 
 PACKAGE = Path(os.environ.get("CAPSTAN_SOURCE", Path(__file__).parents[2])) / "python/deepspeed/deepspeed"
@@ -98,6 +102,21 @@ def test_schedules_have_the_defaults_of_the_core(name):
         if parameter.name not in ("last_batch_iteration", "more"):
             given = None if parameter.default is parameter.empty else parameter.default
             assert core[parameter.name] == given, parameter.name
+
+
+# None stands for what a class calls 0.
+ABSENT_AS_ZERO = {"max_grad_norm"}
+
+
+@pytest.mark.parametrize("kind", [optimizers.AdamW, optimizers.Adam, optimizers.Lamb, optimizers.Lion, optimizers.Adagrad,
+                                  FusedAdam, DeepSpeedCPUAdam, FusedLamb, FusedLion, DeepSpeedCPULion, DeepSpeedCPUAdagrad])
+def test_optimizers_have_the_defaults_of_the_core(kind):
+    core = _C.config_defaults("optimizer.params", getattr(kind, "kind", None) or "adamw")
+    known = {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()
+             if parameter.default is not parameter.empty and name in core and name not in ABSENT_AS_ZERO}
+    assert {"lr", "weight_decay"} <= set(known)
+    for name, default in known.items():
+        assert core[name] == (list(default) if isinstance(default, tuple) else default), name
 
 
 # What is not available
