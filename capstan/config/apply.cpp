@@ -130,6 +130,18 @@ std::vector<std::string> to_folders(const std::string& text) {
 
 }  // namespace
 
+store::Placement optimizer_placement(const Table& table) {
+  return to_placement(table.text("zero_optimization.offload_optimizer.device"),
+                      table.flag("zero_optimization.cpu_offload"));
+}
+
+bool asks_for_reports(const Table& table) {
+  const profile::Options profile = to_profile(table);
+  return profile.steps_per_print > 0 || profile.wall_clock_breakdown || profile.memory_breakdown ||
+         profile.comms.enabled || table.flag("dump_state") ||
+         table.flag("zero_optimization.log_trace_cache_warnings");
+}
+
 store::Options to_store(const Table& table) {
   const auto param = [](const char* name) {
     return join_path("zero_optimization.offload_param", name);
@@ -146,8 +158,7 @@ store::Options to_store(const Table& table) {
                     .buffer_count = to_int(table.integer(param("buffer_count"))),
                     .buffer_bytes = elems_to_bytes(table.integer(param("buffer_size")), params)};
   options.optimizer = {
-      .placement =
-          to_placement(table.text(optim("device")), table.flag("zero_optimization.cpu_offload")),
+      .placement = optimizer_placement(table),
       .pin = table.flag(optim("pin_memory")),
       .nvme_paths = to_folders(table.text(optim("nvme_path"))),
       .buffer_count = to_int(table.integer(optim("buffer_count"))),

@@ -13,6 +13,11 @@ DType param_dtype(const Table& table);
 // "bfloat16", "torch.bfloat16", "bf16": one of the spellings that the schema allows.
 DType parse_dtype(std::string_view spelling);
 
+// Where the keys want the optimizer's state, at whatever stage.
+store::Placement optimizer_placement(const Table& table);
+// Whether anything is to be said of the run beside warnings: progress, times, memory, ...
+bool asks_for_reports(const Table& table);
+
 precision::Options to_precision(const Table& table);
 std::optional<optim::Options> to_optimizer(const Table& table);
 std::optional<schedule::Options> to_schedule(const Table& table);

@@ -7,12 +7,12 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full_like.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "capstan/base/error.h"
+#include "capstan/device/error_text.h"
 #include "capstan/engine/emulated_dtype.h"
 #include "capstan/engine/join_ranks.h"
 #include "capstan/engine/loss.h"
@@ -25,15 +25,6 @@
 #include "capstan/shard/memory.h"
 
 namespace capstan::engine {
-namespace {
-
-// Other ranks are told what happened, not on which frames of libtorch.
-std::string without_trace(const std::exception& error) {
-  const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
-}
-
-}  // namespace
 
 // An error here would leave the other ranks waiting: tell them before it goes on its way. A rank
 // that is alone may go on after a backward; a step may have changed half of the states.
@@ -45,7 +36,7 @@ auto EngineState::guarded(Phase phase, Body&& body) {
     throw;  // the group knows already
   } catch (const std::exception& error) {
     const char* const name = phase == Phase::step ? "step" : "backward";
-    const std::string what = without_trace(error);
+    const std::string what = device::error_text(error);
     if (phase == Phase::step || group_->size() > 1) {
       mesh_->abort(fmt::format("rank {} failed in {}: {}", group_->rank(), name, what));
     }

@@ -28,6 +28,16 @@ bool matches(std::string_view pattern, std::string_view name) {
                      [](char c) { return c == '*'; });
 }
 
+int group_of(const std::vector<optim::Group>& groups, std::string_view name) {
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const auto& patterns = groups[g].patterns;
+    const bool any = std::any_of(patterns.begin(), patterns.end(),
+                                 [&](const std::string& text) { return matches(text, name); });
+    if (any) return static_cast<int>(g);
+  }
+  return -1;
+}
+
 std::map<std::string, double> numbers(const optim::HyperParams& hyper) {
   return {{"lr", hyper.lr},
           {"beta1", hyper.beta1},
@@ -41,15 +51,7 @@ ParamGroups assign_groups(const optim::Options& options, const shard::Plan& plan
   groups.hyper.push_back(options.hyper);
   for (const optim::Group& group : options.groups) groups.hyper.push_back(group.hyper);
   for (const shard::ParamSpec& param : plan.params) {
-    int chosen = 0;
-    for (std::size_t g = 0; g < options.groups.size() && chosen == 0; ++g) {
-      const auto& patterns = options.groups[g].patterns;
-      const bool any = std::any_of(patterns.begin(), patterns.end(), [&](const std::string& text) {
-        return matches(text, param.name);
-      });
-      if (any) chosen = static_cast<int>(g) + 1;
-    }
-    groups.of_param.push_back(chosen);
+    groups.of_param.push_back(group_of(options.groups, param.name) + 1);
   }
   return groups;
 }

@@ -14,6 +14,9 @@ namespace capstan::engine {
 // '*' in the pattern stands for any text, also none; everything else for itself.
 bool matches(std::string_view pattern, std::string_view name);
 
+// The first group with a pattern for `name`; -1: none has one.
+int group_of(const std::vector<optim::Group>& groups, std::string_view name);
+
 // hyper[0] is the default group; hyper[i + 1] is options.groups[i].
 struct ParamGroups {
   std::vector<optim::HyperParams> hyper;

@@ -21,7 +21,7 @@ struct Parts {
   schedule::Function schedule;  // takes the place of Options::schedule
   ModelExtras extras;           // for checkpoints; a C++ model's buffers and aliases are found
   comm::StartNccl start_nccl = nullptr;  // comm::start_nccl, to join ranks with models on GPUs
-  SharedValues shared;          // compared between ranks before the options, by the caller's names
+  SharedValues shared;  // compared between ranks before the options, by the caller's names
 };
 
 }  // namespace capstan::engine

@@ -81,26 +81,14 @@ std::map<std::string, std::vector<std::string>> parse_filter(const Pool& pool,
   return chosen;
 }
 
-Pool filter_pool(const Pool& pool, std::string_view filter, bool keep) {
-  const std::string flag = keep ? "--include" : "--exclude";
-  const auto chosen = parse_filter(pool, filter, flag);
-  Pool left;
-  for (const Host& host : pool) {
-    const auto found = chosen.find(host.name);
-    Host kept{host.name, {}};
-    for (const std::string& slot : host.slots) {
-      const bool named =
-          found != chosen.end() && std::ranges::find(found->second, slot) != found->second.end();
-      if (named == keep) kept.slots.push_back(slot);
-    }
-    if (!kept.slots.empty()) left.push_back(std::move(kept));
-  }
-  if (left.empty()) {
-    throw ConfigError({.what = "no slot is left to run on",
-                       .where = fmt::format("{} \"{}\"", flag, filter),
-                       .fix = "leave at least one slot of one host"});
-  }
-  return left;
+std::string flag_of(bool keep) { return keep ? "--include" : "--exclude"; }
+
+Pool filtered_or_error(const Pool& pool, std::string_view filter, bool keep) {
+  Pool left = filter_hosts(pool, filter, keep);
+  if (!left.empty()) return left;
+  throw ConfigError({.what = "no slot is left to run on",
+                     .where = fmt::format("{} \"{}\"", flag_of(keep), filter),
+                     .fix = "leave at least one slot of one host"});
 }
 
 }  // namespace
@@ -151,12 +139,28 @@ Pool parse_hostfile(std::string_view text, const std::string& file) {
   return pool;
 }
 
+Pool filter_hosts(const Pool& pool, std::string_view filter, bool keep) {
+  const auto chosen = parse_filter(pool, filter, flag_of(keep));
+  Pool left;
+  for (const Host& host : pool) {
+    const auto found = chosen.find(host.name);
+    Host kept{host.name, {}};
+    for (const std::string& slot : host.slots) {
+      const bool named =
+          found != chosen.end() && std::ranges::find(found->second, slot) != found->second.end();
+      if (named == keep) kept.slots.push_back(slot);
+    }
+    if (!kept.slots.empty()) left.push_back(std::move(kept));
+  }
+  return left;
+}
+
 Pool include_hosts(const Pool& pool, std::string_view filter) {
-  return filter_pool(pool, filter, /*keep=*/true);
+  return filtered_or_error(pool, filter, /*keep=*/true);
 }
 
 Pool exclude_hosts(const Pool& pool, std::string_view filter) {
-  return filter_pool(pool, filter, /*keep=*/false);
+  return filtered_or_error(pool, filter, /*keep=*/false);
 }
 
 Pool first_hosts(const Pool& pool, int hosts) {

@@ -33,9 +33,11 @@ Pool parse_hostfile(std::string_view text, const std::string& file);
 
 // A filter is NODE[@NODE…] with NODE = host[:slot[,slot…]]; no slot list means the whole host.
 // Hostfile order is kept, a host without slots left is dropped. Throws ConfigError on a host or
-// slot that the pool does not have, and when nothing is left.
+// slot that the pool does not have, and when nothing is left; filter_hosts() then gives an empty
+// pool.
 Pool include_hosts(const Pool& pool, std::string_view filter);
 Pool exclude_hosts(const Pool& pool, std::string_view filter);
+Pool filter_hosts(const Pool& pool, std::string_view filter, bool keep);  // keep: --include
 
 // The first `hosts` hosts; the first `slots` slots of each. -1 keeps all. Throws ConfigError when
 // the pool has fewer.

@@ -8,6 +8,8 @@ namespace capstan::python {
 void bind_errors(pybind11::module_& module);
 void bind_config(pybind11::module_& module);
 void bind_schedule(pybind11::module_& module);
+void bind_layout(pybind11::module_& module);
+void bind_launch(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);
 void bind_group(pybind11::module_& module);
 void bind_profile(pybind11::module_& module);

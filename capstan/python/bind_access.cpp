@@ -61,6 +61,33 @@ void bind_whole_access(py::class_<PyEngine>& type) {
           released);
 }
 
+// Where every rank updates everything, its part of a gradient is all of it, although the sums are
+// kept in shards.
+bool owns_whole_gradients(PyEngine& self) {
+  return !self.sharded().settings().policy.shards_optimizer();
+}
+
+at::Tensor local_gradient(PyEngine& self, int param) {
+  if (owns_whole_gradients(self)) return self.engine().gradient(param).view({-1});
+  return shard::local_part(self.sharded(), param, {shard::Column::gradient})
+      .to(at::kFloat)
+      .mul(self.engine().gradient_factor());
+}
+
+void write_local(PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
+  self.note_change();
+  self.engine().before_change();
+  if (which != "gradient") {
+    shard::write_local(self.sharded(), param, column_name(self, which), value);
+  } else if (owns_whole_gradients(self)) {
+    const auto& sizes = self.sharded().plan().params.at(static_cast<std::size_t>(param)).sizes;
+    self.engine().set_gradient(param, value.view(sizes));
+  } else {
+    shard::write_local(self.sharded(), param, {shard::Column::gradient},
+                       value / self.engine().gradient_factor());
+  }
+}
+
 // This rank's part of them.
 void bind_local_access(py::class_<PyEngine>& type) {
   const auto released = py::call_guard<py::gil_scoped_release>();
@@ -74,24 +101,8 @@ void bind_local_access(py::class_<PyEngine>& type) {
           "local_param",
           [](PyEngine& self, int param) { return shard::local_param(self.sharded(), param); },
           released)
-      .def(
-          "local_gradient",
-          [](PyEngine& self, int param) {
-            return shard::local_part(self.sharded(), param, {shard::Column::gradient})
-                .to(at::kFloat)
-                .mul(self.engine().gradient_factor());
-          },
-          released)
-      .def(
-          "write_local",
-          [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
-            const bool gradient = which == "gradient";
-            self.note_change();
-            self.engine().before_change();
-            shard::write_local(self.sharded(), param, column_name(self, which),
-                               gradient ? value / self.engine().gradient_factor() : value);
-          },
-          released)
+      .def("local_gradient", &local_gradient, released)
+      .def("write_local", &write_local, released)
       .def_property_readonly("changes", &PyEngine::changes)
       .def("owned_range", [](PyEngine& self, int param) {
         const layout::ElemRange range = shard::owned_range(self.sharded(), param);

@@ -1,6 +1,7 @@
 #include "capstan/python/bind_checkpoint.h"
 
 #include <optional>
+#include <tuple>
 
 #include <ATen/ops/empty.h>
 #include <pybind11/stl.h>
@@ -8,6 +9,7 @@
 
 #include "capstan/checkpoint/copy.h"
 #include "capstan/checkpoint/deepspeed/export.h"
+#include "capstan/checkpoint/deepspeed/flat_part.h"
 #include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/engine/checkpoint_types.h"
 #include "capstan/engine/stored_tensors.h"
@@ -128,6 +130,18 @@ void bind_checkpoint_files(py::module_& module) {
       },
       py::arg("checkpoint"), py::arg("folder"), py::arg("stage") = -1, py::arg("ranks") = 0,
       released, "Writes a checkpoint of ours in DeepSpeed's layout.");
+  module.def(
+      "flat_part",
+      [](const std::vector<std::int64_t>& sizes, int stage, int rank, int ranks) {
+        std::vector<std::tuple<int, std::int64_t, std::int64_t>> pieces;
+        for (const checkpoint::FlatPiece& piece :
+             checkpoint::flat_part(sizes, stage, rank, ranks)) {
+          pieces.emplace_back(piece.tensor, piece.begin, piece.elems);
+        }
+        return pieces;
+      },
+      py::arg("sizes"), py::arg("stage"), py::arg("rank"), py::arg("ranks"),
+      "A rank's part of a group in DeepSpeed's layout: (tensor or -1 for zeros, begin, elements).");
   module.def("read_torch_file", &read_torch_file, py::arg("path"),
              "What a file of torch.save holds, as plain data: tensors have no values, objects are "
              "(class, arguments, attributes). Nothing of it is run.");

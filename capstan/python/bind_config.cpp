@@ -3,13 +3,16 @@
 
 #include <fmt/format.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 
+#include "capstan/config/apply.h"
 #include "capstan/config/batch.h"
 #include "capstan/config/explain.h"
 #include "capstan/config/resolve.h"
 #include "capstan/json/reader.h"
 #include "capstan/python/bind.h"
 #include "capstan/python/py_values.h"
+#include "capstan/shard/torch_dtype.h"
 
 namespace capstan::python {
 namespace py = pybind11;
@@ -101,6 +104,24 @@ std::shared_ptr<config::Resolved> resolve(const json::Document& document, py::kw
   return std::make_shared<config::Resolved>(config::resolve(document, context));
 }
 
+// The defaults of a section's keys, for the `type` beside it where they depend on one.
+py::dict defaults_of(const std::string& path, const std::string& type) {
+  py::dict values;
+  for (const config::Section* section : config::schema().at(path, type)) {
+    for (const config::Key& key : section->keys) {
+      values[py::str(key.name)] =
+          value_of({.path = key.name, .section = section, .key = &key, .value = key.standard});
+    }
+  }
+  return values;
+}
+
+std::vector<std::string> section_paths() {
+  std::vector<std::string> paths;
+  for (const config::Section& section : config::schema().sections()) paths.push_back(section.path);
+  return paths;
+}
+
 using Size = std::optional<std::int64_t>;
 
 std::tuple<Size, Size, Size> complete_batch(Size train, Size micro, Size accumulation,
@@ -152,9 +173,28 @@ void bind_config(py::module_& module) {
             return resolved.table.has_section(path);
           },
           py::arg("path"), "Whether the document has this section.")
+      .def_property_readonly(
+          "param_dtype",
+          [](const config::Resolved& resolved) {
+            return shard::torch_dtype(config::param_dtype(resolved.table));
+          },
+          "Of the parameters that are trained, as bf16 and fp16 choose it.")
+      .def_property_readonly(
+          "offloads_optimizer",
+          [](const config::Resolved& resolved) {
+            return config::optimizer_placement(resolved.table) != store::Placement::device;
+          },
+          "Whether the keys want the optimizer's state off the device, at whatever stage.")
+      .def_property_readonly(
+          "asks_for_reports",
+          [](const config::Resolved& resolved) { return config::asks_for_reports(resolved.table); },
+          "Whether anything is to be said of the run beside warnings.")
       .def("explain", &config::explain, "Every value with its origin, as text.")
       .def_property_readonly("warnings", &warnings_of)
       .def_readonly("world_size", &config::Resolved::world_size);
+  module.def("config_defaults", &defaults_of, py::arg("section"), py::arg("type") = "",
+             "The default of every key of a section.");
+  module.def("config_sections", &section_paths, "The path of every section.");
   module.def("read_config", &read_config, py::arg("given"),
              "A dict, a file's name, JSON text, or that text in base64, as a ConfigDocument.");
   module.def(

@@ -7,6 +7,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/engine/columns.h"
+#include "capstan/engine/param_groups.h"
 #include "capstan/optim/lamb.h"
 #include "capstan/optim/update.h"
 #include "capstan/python/bind.h"
@@ -70,6 +71,18 @@ void bind_optim(py::module_& module) {
       },
       py::arg("kind"), py::arg("group"), py::arg("step"), py::arg("param"), py::arg("grad"),
       py::arg("states"), "One optimizer step of one CPU tensor in place.");
+  module.def(
+      "groups_of",
+      [](const std::vector<std::vector<std::string>>& patterns,
+         const std::vector<std::string>& names) {
+        std::vector<optim::Group> groups;
+        for (const auto& each : patterns) groups.push_back({.patterns = each});
+        std::vector<int> found;
+        for (const std::string& name : names) found.push_back(engine::group_of(groups, name));
+        return found;
+      },
+      py::arg("patterns"), py::arg("names"),
+      "For each name the first group with a pattern for it, or -1.");
   module.def(
       "state_names",
       [](const std::string& kind, const py::dict& group) {

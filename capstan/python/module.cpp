@@ -8,6 +8,8 @@ PYBIND11_MODULE(_C, module) {
   capstan::python::bind_errors(module);
   capstan::python::bind_config(module);
   capstan::python::bind_schedule(module);
+  capstan::python::bind_layout(module);
+  capstan::python::bind_launch(module);
   capstan::python::bind_optim(module);
   capstan::python::bind_group(module);
   capstan::python::bind_profile(module);

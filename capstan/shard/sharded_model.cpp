@@ -119,7 +119,8 @@ void ShardedModel::check_plans_agree() {
   for (const UnitSpec& unit : plan_.units) shared.insert(unit.axes.all());
   for (const layout::Axes axes : shared) {
     const auto mine = static_cast<std::int64_t>(fingerprint(plan_, axes));
-    const std::vector<std::int64_t> all = comm::from_all_ranks(mesh_.over(axes), device(), mine, "plan");
+    const std::vector<std::int64_t> all =
+        comm::from_all_ranks(mesh_.over(axes), device(), mine, "plan");
     const auto other = std::ranges::find_if(all, [mine](std::int64_t its) { return its != mine; });
     if (other == all.end()) continue;
     const std::vector<int> ranks = mesh_.mesh().group(axes, group().rank());
@@ -133,7 +134,8 @@ void ShardedModel::check_plans_agree() {
 }
 
 void ShardedModel::check_same_use(int boundary) {
-  const std::vector<std::int64_t> all = comm::from_all_ranks(group(), device(), boundary, "use check");
+  const std::vector<std::int64_t> all =
+      comm::from_all_ranks(group(), device(), boundary, "use check");
   for (int rank = 0; rank < groups_.all.size(); ++rank) {
     if (all[static_cast<std::size_t>(rank)] == boundary) continue;
     throw CommError(
@@ -198,7 +200,8 @@ Unit ShardedModel::adopt_unit(const ModelView& model, int index) {
 // more than its end and one unit.
 void ShardedModel::adopt(const ModelView& model) {
   states_.resize(plan_.units.size());
-  const std::vector<std::int64_t> constants = comm::from_all_ranks(group(), device(), model.constants(), "constants");
+  const std::vector<std::int64_t> constants =
+      comm::from_all_ranks(group(), device(), model.constants(), "constants");
   constants_agree_ =
       std::ranges::adjacent_find(constants, std::not_equal_to<>()) == constants.end();
   for (int i = static_cast<int>(plan_.units.size()) - 1; i >= 0; --i) {

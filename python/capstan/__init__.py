@@ -14,7 +14,11 @@ from capstan.engine import Engine, initialize
 from capstan.errors import CommError, ConfigError, Error, InternalError, IoError, NotAvailable, OutOfMemoryError
 from capstan.params import gathered
 from capstan.process_group import init_distributed
+from capstan.sharded_init import sharded
+from capstan.states import read_local_state, read_state, write_local_state, write_state
+from capstan.stored_weights import StoredWeights, export_weights
 
 __version__ = "0.1.0"
 __all__ = ["CommError", "ConfigError", "Engine", "Error", "InternalError", "IoError", "NotAvailable", "OutOfMemoryError",
-           "gathered", "init_distributed", "initialize", "optimizers"]
+           "StoredWeights", "export_weights", "gathered", "init_distributed", "initialize", "optimizers",
+           "read_local_state", "read_state", "sharded", "write_local_state", "write_state"]

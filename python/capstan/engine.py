@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from capstan import _C, activations, optimizers, params, process_group, tensors
+from capstan.checkpoints import Checkpoints
 from capstan.errors import ConfigError
 from capstan.late_parts import LateParts
 from capstan.log_place import stacklevel
@@ -29,7 +30,7 @@ def hidden_size_of(model):
     return size if isinstance(size, int) else None
 
 
-class Engine(torch.nn.Module):
+class Engine(Checkpoints, torch.nn.Module):
     """Trains `model` as `config` says: sharded over the ranks of `group`, in the precision it names.
 
         >>> model = torch.nn.Linear(4, 1)
@@ -38,14 +39,17 @@ class Engine(torch.nn.Module):
         >>> loss = engine(torch.ones(2, 4)).square().mean()
         >>> engine.backward(loss)
         >>> engine.step()
+
+    `lr_scheduler`, a schedule over that optimizer, is saved and loaded with checkpoints; calling its step() is up to you.
     """
 
-    def __init__(self, model, config, *, optimizer=None, group=None, device=None, travel=None):
+    def __init__(self, model, config, *, optimizer=None, lr_scheduler=None, group=None, device=None, travel=None):
         super().__init__()
-        self.core = self._use_hooks = self._late = self._kernels = None
+        self.core = self._use_hooks = self._late = None
         self._fused = []
         self.module = model
-        self.optimizer = optimizer
+        self.optimizer, self.lr_scheduler = optimizer, lr_scheduler
+        self.given_optimizer = optimizer  # whatever a subclass puts into `optimizer`
         if not isinstance(model, torch.nn.Module):
             raise ConfigError(f"the model is a {type(model).__name__}", "initialize", "give a torch.nn.Module")
         params.check_values(model)
@@ -57,10 +61,11 @@ class Engine(torch.nn.Module):
         for what, where, fix in self.core_config.warnings:
             logger.warning("%s (%s)%s", what, where, fix and f": {fix}", stacklevel=stacklevel())
         self.view = ModelView(model, self.device, travel)
+        self.group_names = optimizers.group_names(optimizer, self.view)
         given = optimizers.core_optimizer(optimizer, self.view)
         self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given,
                               optimizers.shared_values(optimizer), self._log,
-                              process_group.parts_maker(group, self.device, self.core_config))
+                              process_group.parts_maker(group, self.device, self.core_config, self.core_group))
         self._process = os.getpid()
         _open.add(self)
         self.view.core = None
@@ -93,6 +98,13 @@ class Engine(torch.nn.Module):
     def _log(level, text):
         logger.log(LEVELS[level], "%s", text, stacklevel=stacklevel())
 
+    def _warn(self, text):
+        self._log(LEVELS.index(logging.WARNING), text)
+
+    @property
+    def has_optimizer(self):
+        return self.given_optimizer is not None or self.core_config.given("optimizer.type")
+
     @property
     def stage(self):
         return self.core_config.value("zero_optimization.stage")
@@ -113,15 +125,12 @@ class Engine(torch.nn.Module):
             self._fused = activations.fuse(self.module)
         self._use_hooks = UseHooks(self.core, self.view)
         self._late = LateParts(self)
-        self._kernels = self.optimizer
-        if isinstance(self._kernels, optimizers.KernelOptimizer):
-            self._kernels.bind(self)
+        if isinstance(self.given_optimizer, optimizers.KernelOptimizer):
+            self.given_optimizer.bind(self)
 
     @property
     def param_dtype(self):
-        if self.core_config.value("bf16.enabled"):
-            return torch.bfloat16
-        return torch.float16 if self.core_config.value("fp16.enabled") else torch.float32
+        return self.core_config.param_dtype
 
     def _casts_inputs(self):
         return self.core_config.value("fp16.enabled") and self.core_config.value("fp16.auto_cast")
@@ -153,14 +162,14 @@ class Engine(torch.nn.Module):
         return self._report
 
     def _note_steps(self):
-        if self._report.applied and isinstance(self._kernels, optimizers.KernelOptimizer):
-            self._kernels.note_steps(self.core.optimizer_steps)
+        if self._report.applied and isinstance(self.given_optimizer, optimizers.KernelOptimizer):
+            self.given_optimizer.note_steps(self.core.optimizer_steps)
 
     def _send_groups(self):
         self._late.tell(self._log)
-        if not isinstance(self._kernels, optimizers.KernelOptimizer):
+        if not isinstance(self.given_optimizer, optimizers.KernelOptimizer):
             return
-        groups = self._kernels.hyper_params()
+        groups = self.given_optimizer.hyper_params()
         if groups != self._sent_groups:
             self.core.set_groups(groups)
             self._sent_groups = groups
@@ -238,10 +247,10 @@ class Engine(torch.nn.Module):
         self._fused = []
         for param, shard in itertools.zip_longest(self.view.params, shards):
             params.leave(param, shard)
-        if isinstance(self._kernels, optimizers.KernelOptimizer):
-            self._kernels.engine = None
-            self._kernels.state.clear()
-        self.core = self.core_group = self.view = self._use_hooks = self._late = self._kernels = None
+        if getattr(self.given_optimizer, "engine", None) is self:  # one of ours, bound to this engine
+            self.given_optimizer.engine = None
+            self.given_optimizer.state.clear()
+        self.core = self.core_group = self.view = self._use_hooks = self._late = self.given_optimizer = None
 
     def __del__(self):
         with contextlib.suppress(Exception):
@@ -261,6 +270,6 @@ def _close_all():
     process_group.leave()
 
 
-def initialize(model, config, *, optimizer=None, group=None):
+def initialize(model, config, *, optimizer=None, lr_scheduler=None, group=None):
     """An Engine; the same as capstan.Engine(...)."""
-    return Engine(model, config, optimizer=optimizer, group=group)
+    return Engine(model, config, optimizer=optimizer, lr_scheduler=lr_scheduler, group=group)

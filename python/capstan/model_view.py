@@ -6,7 +6,7 @@ from torch import nn
 from capstan import _C
 from capstan.params import handle_of
 
-_SHORT = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+SHORT_NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 
 
@@ -28,7 +28,7 @@ class ModelView:
         self.core.names = names
         self.core.params = self.params
         if travel:
-            self.core.travel = [_SHORT.get(travel.get(id(p)), "") for p in self.params]
+            self.core.travel = [SHORT_NAMES.get(travel.get(id(p)), "") for p in self.params]
         self.core.buffers = list(module.buffers())
         self.core.tree = self._tree()
         self.core.stored_buffers = self._stored_buffers()

@@ -150,6 +150,41 @@ def core_optimizer(optimizer, view):
     return lambda pieces: PieceOptimizer(optimizer, view, pieces, numels)
 
 
+def group_names(optimizer, view):
+    """The names of the parameters that each group trains. Before core_optimizer(), which puts pieces in their place."""
+    if optimizer is None:
+        return []
+    return [[view.names[view.index[id(p)]] for p in group["params"] if id(p) in view.index and p.requires_grad]
+            for group in optimizer.param_groups]
+
+
+_NUMBERS = ("lr", "eps", "weight_decay", "momentum")  # under the same names in groups and in checkpoints
+_BETAS = ("beta1", "beta2")
+
+
+def stored_groups(optimizer, names_of_groups):
+    """(names, numbers) of each group, as every reader of a checkpoint understands them."""
+    stored = []
+    for names, group in zip(names_of_groups, [] if optimizer is None else optimizer.param_groups):
+        numbers = {key: float(group[key]) for key in _NUMBERS if key in group}
+        numbers.update(zip(_BETAS, map(float, group.get("betas", ()))))
+        if names:
+            stored.append((names, numbers))
+    return stored
+
+
+def groups_of(stored, optimizer, names_of_groups):
+    """Values for each group of the optimizer from a StoredCheckpoint that no Python engine wrote."""
+    saved = {name: numbers for names, numbers in stored.param_groups for name in names}
+    result = []
+    for names, group in zip(names_of_groups, [] if optimizer is None else optimizer.param_groups):
+        numbers = dict(saved.get(names[0], {})) if names else {}
+        if all(key in numbers for key in _BETAS):
+            numbers["betas"] = tuple(numbers[key] for key in _BETAS)
+        result.append({key: value for key, value in numbers.items() if key in group})
+    return result
+
+
 def _cut(state, numel, piece, begin):
     """A parameter's state as it is for a piece that begins at that element."""
     cut = {}

@@ -20,10 +20,26 @@ _parts = weakref.WeakKeyDictionary()  # group of torch.distributed: {its parts, 
 os.register_at_fork(after_in_child=_used.clear)
 
 
-def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, world_size=-1):
-    """Joins the ranks that a launcher started, unless somebody has done so already; without one, a world of one."""
+def set_rank_variables(port=29500):
+    """Sets the variables that torch.distributed reads from those of mpirun or srun, where only these are there."""
+    found = _C.rank_env()
+    if found.launcher in ("", "environment", "torchrun"):
+        return
+    for name, value in (("RANK", found.rank), ("WORLD_SIZE", found.world_size), ("LOCAL_RANK", found.local_rank)):
+        os.environ[name] = str(value)
+    os.environ.setdefault("MASTER_ADDR", found.master_addr)
+    os.environ.setdefault("MASTER_PORT", str(found.master_port or port))
+
+
+def init_distributed(backend=None, timeout=None, init_method=None, rank=-1, world_size=-1, discover=True):
+    """Joins the ranks that a launcher started, unless somebody has done so already; without one, a world of one.
+
+    `discover`: ranks of mpirun and srun are found by their variables, too.
+    """
     if dist.is_initialized():
         return
+    if discover and rank < 0:
+        set_rank_variables()
     if backend is None:
         backend = "nccl" if torch.cuda.is_available() else "gloo"
     options = {} if timeout is None else {"timeout": timeout}
@@ -61,8 +77,11 @@ def travel_device(process_group=None):
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def core_group(process_group=None, device="cpu", config=None):
-    """A _C.Group over a group of torch.distributed (default: all ranks), which a configuration may say more about."""
+def core_group(process_group=None, device="cpu", config=None, beside=None):
+    """A _C.Group over a group of torch.distributed (default: all ranks), which a configuration may say more about.
+
+    `beside`: another one of this rank, which is told of this one's operations too.
+    """
     group = dist.group.WORLD if process_group is None else process_group
     _used.add(group)
     backend = group._get_backend(torch.device(device))
@@ -75,10 +94,10 @@ def core_group(process_group=None, device="cpu", config=None):
             seconds = config.value("capstan.timeout_s")
     # Engines are made in the same order on all ranks, so this number names the same group everywhere.
     name = f"{group.group_name}#{next(_made)} of {group.size()} ranks"
-    return _C.Group(backend, name, seconds, dist.distributed_c10d._get_default_store(), ordered)
+    return _C.Group(backend, name, seconds, dist.distributed_c10d._get_default_store(), ordered, beside)
 
 
-def parts_maker(process_group, device, config):
+def parts_maker(process_group, device, config, beside):
     """A function of lists that hold every rank once: the group of the list that this rank is in. All ranks call it alike."""
     group = dist.group.WORLD if process_group is None else process_group
     ranks = dist.get_process_group_ranks(group)
@@ -92,7 +111,7 @@ def parts_maker(process_group, device, config):
                 one = dist.new_group([ranks[r] for r in part], backend=backend)
                 if group.rank() in part:
                     made[key] = one
-        return core_group(made[key], device, config)
+        return core_group(made[key], device, config, beside)
 
     return make
 

@@ -199,6 +199,21 @@ class ShardedInit:
         return False
 
 
+def sharded(config=None, *, group=None):
+    """A context in which modules are sharded as they are built, one after the other, over the ranks of `group`; when it
+    ends, their parameters take the dtype that `config` trains them in. Collective.
+
+        with capstan.sharded(config):
+            model = Model()
+        engine = capstan.initialize(model, config, optimizer=...)
+    """
+    process_group.init_distributed()
+    dtype = None
+    if config is not None:
+        dtype = _C.resolve_config(_C.read_config(config), door=_C.Door.CAPSTAN, reads_only=True).param_dtype
+    return ShardedInit(group, dtype)
+
+
 def shard_beside(param, handle, name="a later parameter"):
     """Shards a parameter over the ranks of another one, whose handle this is; it keeps its dtype."""
     if params.handle_of(param) is None:

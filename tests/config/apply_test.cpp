@@ -201,6 +201,32 @@ TEST(Apply, OffloadedUpdatesAndWhatTheDeviceHolds) {
   EXPECT_EQ(super.optimizer.core_share, 0.5);
 }
 
+TEST(Apply, ReportsAreAskedForByAnyOfTheirKeys) {
+  const auto asks = [](std::string_view text) {
+    return asks_for_reports(resolve_text(text).table);
+  };
+  EXPECT_FALSE(asks("{}"));
+  EXPECT_FALSE(asks("steps_per_print: Infinity"));
+  for (const char* text :
+       {"steps_per_print: 10", "wall_clock_breakdown: true", "memory_breakdown: true",
+        "dump_state: true", "comms_logger: {\"enabled\": true}",
+        "zero_optimization: {\"stage\": 3, \"log_trace_cache_warnings\": true}"}) {
+    EXPECT_TRUE(asks(text)) << text;
+  }
+}
+
+TEST(Apply, TheKeysSayWhereTheOptimizerLivesAtWhateverStage) {
+  const auto placement = [](std::string_view text) {
+    return optimizer_placement(check_text(text).resolved.value().table);
+  };
+  EXPECT_EQ(placement("{}"), store::Placement::device);
+  EXPECT_EQ(placement("zero_optimization: {\"stage\": 1, \"cpu_offload\": true}"),
+            store::Placement::host);
+  EXPECT_EQ(
+      placement("zero_optimization: {\"stage\": 0, \"offload_optimizer\": {\"device\": \"cpu\"}}"),
+      store::Placement::host);
+}
+
 TEST(Apply, RulesBetweenKeys) {
   const auto has = [](const char* text, const char* words) {
     EXPECT_THAT(problems_of(text), HasSubstr(words)) << text;

@@ -83,6 +83,11 @@ TEST(Filter, TakesDevicesThatAreNoNumbers) {
   EXPECT_EQ(include_hosts(pool, "localhost:MIG-1"), (Pool{{"localhost", {"MIG-1"}}}));
 }
 
+TEST(Filter, MayLeaveNothingWhereTheCallerAllowsIt) {
+  EXPECT_EQ(filter_hosts(kTwoHosts, "w0@w1", /*keep=*/false), Pool{});
+  EXPECT_EQ(filter_hosts(kTwoHosts, "w1:0", /*keep=*/true), (Pool{{"w1", {"0"}}}));
+}
+
 TEST(Filter, RefusesHostsAndSlotsThatAreNotThere) {
   EXPECT_THAT(message_of([] { include_hosts(kTwoHosts, "w1:5"); }),
               HasSubstr("host \"w1\" has no slot \"5\""));

@@ -42,6 +42,12 @@ def test_a_filter_leaves_what_the_program_starts(hostfile, include, exclude):
     assert f"{sum(map(len, left.values()))} rank" in text, text
 
 
+def test_a_host_that_is_named_whole_and_in_part_is_whole(hostfile):
+    left = runner.parse_inclusion_exclusion(runner.fetch_hostfile(hostfile), "worker-1@worker-1:0", "")
+    assert left == {"worker-1": [0, 1, 2]}
+    assert "3 ranks" in program_says(hostfile, "worker-1@worker-1:0", "")[1]
+
+
 @pytest.mark.parametrize("include, exclude", BAD)
 def test_a_wrong_filter_is_a_value_error_here_and_an_error_there(hostfile, include, exclude):
     with pytest.raises(ValueError) as caught:

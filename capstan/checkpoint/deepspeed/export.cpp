@@ -15,6 +15,7 @@
 #include "capstan/checkpoint/deepspeed/exported_groups.h"
 #include "capstan/checkpoint/deepspeed/exported_run.h"
 #include "capstan/checkpoint/deepspeed/exported_tensors.h"
+#include "capstan/checkpoint/deepspeed/flat_part.h"
 #include "capstan/checkpoint/file_plan.h"
 #include "capstan/checkpoint/folder.h"
 #include "capstan/io/failure.h"
@@ -110,28 +111,24 @@ class DeepSpeedExport {
     return found;
   }
 
-  // This rank's part of a flat fp32 buffer. Stages 1 and 2: the r-th of equal parts of everything,
-  // filled up to a multiple of two elements per rank. Stage 3: the r-th part of each parameter.
+  // This rank's part of a flat fp32 buffer.
   std::vector<ElemSpan> part(const std::vector<const IndexTensor*>& tensors, int rank) const {
-    if (stage_ < 3) {
-      std::vector<ElemSpan> all = flat(tensors);
-      const std::int64_t unit = std::int64_t{2} * ranks_;
-      const std::int64_t elems = count_elems(all);
-      const std::int64_t padded = (elems + unit - 1) / unit * unit;
-      all.push_back({nullptr, 0, padded - elems});
-      return cut(all, rank * (padded / ranks_), (rank + 1) * (padded / ranks_));
-    }
-    std::vector<ElemSpan> slices;
-    for (const IndexTensor* const tensor : tensors) {
-      for (const ElemSpan& span : slice_of(tensor, rank)) slices.push_back(span);
-    }
-    return slices;
+    return part_at(stage_, tensors, rank);
   }
   std::vector<ElemSpan> slice_of(const IndexTensor* tensor, int rank) const {
-    const std::int64_t elems = tensor->spec.elems();
-    const std::int64_t slice = (elems + ranks_ - 1) / ranks_;
-    return cut({{tensor, 0, elems}, {nullptr, 0, slice * ranks_ - elems}}, rank * slice,
-               (rank + 1) * slice);
+    return part_at(3, {tensor}, rank);
+  }
+  std::vector<ElemSpan> part_at(int stage, const std::vector<const IndexTensor*>& tensors,
+                                int rank) const {
+    std::vector<std::int64_t> sizes;
+    for (const IndexTensor* const tensor : tensors) sizes.push_back(tensor->spec.elems());
+    std::vector<ElemSpan> spans;
+    for (const FlatPiece& piece : flat_part(sizes, stage, rank, ranks_)) {
+      const bool zeros = piece.tensor < 0;
+      spans.push_back({zeros ? nullptr : tensors[static_cast<std::size_t>(piece.tensor)],
+                       piece.begin, piece.elems});
+    }
+    return spans;
   }
   PyRef fp32(ArchiveWriter& archive, const std::vector<ElemSpan>& spans) const {
     return archive.tensor(Element::f32, {count_elems(spans)},

@@ -11,7 +11,7 @@ from deepspeed import comm, ops, utils  # noqa: E402,F401
 from deepspeed.accelerator import get_accelerator  # noqa: E402,F401
 from deepspeed.comm.comm import init_distributed  # noqa: E402,F401
 from deepspeed.inference import InferenceEngine  # noqa: E402,F401
-from deepspeed.later import later_class, later_function  # noqa: E402
+from deepspeed.later import names_of  # noqa: E402
 from deepspeed.runtime import DeepSpeedOptimizer, ZeROOptimizer, lr_schedules, zero  # noqa: E402,F401
 from deepspeed.runtime.activation_checkpointing import checkpointing  # noqa: E402,F401
 from deepspeed.runtime.config import DeepSpeedConfig, DeepSpeedConfigError  # noqa: E402,F401
@@ -33,11 +33,7 @@ dist = comm
 sys.modules["deepspeed.zero"] = zero  # `import deepspeed.zero` has always worked
 sys.modules["deepspeed.checkpointing"] = checkpointing
 
-init_inference = later_function("deepspeed.init_inference")
-default_inference_config = later_function("deepspeed.default_inference_config")
-tp_model_init = later_function("deepspeed.tp_model_init")
-DeepSpeedTransformerLayer = later_class("deepspeed.DeepSpeedTransformerLayer")
-DeepSpeedTransformerConfig = later_class("deepspeed.DeepSpeedTransformerConfig")
+globals().update(names_of(__name__))
 
 from deepspeed.module_inject import (replace_transformer_layer, revert_transformer_layer,  # noqa: E402,F401
                                      set_autotp_mode)

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp, group
 
 import capstan
+from capstan.process_group import set_rank_variables
 from deepspeed.comm.accelerate_count import tell_backend
 from deepspeed.comm.utils import get_local_rank_from_launcher
 from deepspeed.utils.comms_logging import CommsLogger
@@ -177,17 +178,6 @@ def log_summary(show_straggler=False, return_dict=False, **extra):
     return summary if return_dict else None
 
 
-def _discover():
-    """Fills the rank variables from those of mpirun or srun where a launcher left only these."""
-    names = {"RANK": ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"),
-             "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"),
-             "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")}
-    for name, sources in names.items():
-        found = next((os.environ[s] for s in sources if os.environ.get(s)), None)
-        if not os.environ.get(name) and found is not None:
-            os.environ[name] = found
-
-
 def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_port=29500, verbose=True,
                      timeout=default_pg_timeout, init_method=None, dist_init_required=None, config=None, rank=-1,
                      world_size=-1):
@@ -197,7 +187,7 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
         return
     assert dist_init_required is not False, "Distributed package is not initialized, and dist_init_required is False"
     if auto_mpi_discovery:
-        _discover()
+        set_rank_variables(distributed_port)
         if os.environ.get("WORLD_SIZE", "1") != "1" or rank >= 0:
             os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
             os.environ.setdefault("MASTER_PORT", str(distributed_port))
@@ -206,5 +196,6 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
         dist_backend = get_accelerator().communication_backend_name()
     if verbose:
         logger.info(f"Initializing TorchBackend in DeepSpeed with backend {dist_backend}")
-    capstan.init_distributed(dist_backend, timeout=timeout, init_method=init_method, rank=rank, world_size=world_size)
+    capstan.init_distributed(dist_backend, timeout=timeout, init_method=init_method, rank=rank, world_size=world_size,
+                             discover=False)
     tell_backend()

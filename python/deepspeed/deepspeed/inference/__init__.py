@@ -1,5 +1,5 @@
 """Inference engines: the names only."""
 
-from deepspeed.later import later_class
+from deepspeed.later import names_of
 
-InferenceEngine = later_class("deepspeed.InferenceEngine")
+globals().update(names_of(__name__))

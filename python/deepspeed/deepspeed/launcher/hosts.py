@@ -1,15 +1,14 @@
 """Hostfiles and the filters over their hosts and slots, for scripts that call the launcher's functions.
 
-The command itself hands hostfile and filters to `capstan launch`, whose rules are these (docs/launching.md).
+The rules are those of `capstan launch` (docs/launching.md), to which the command itself hands hostfile and filters.
 """
 
 import os
-import re
 from collections import OrderedDict
 
+from capstan import _C
 from capstan.errors import ConfigError
 
-_HOST_LINE = re.compile(r"(\S+)\s+slots=(\d+)(?:[\s#].*)?")
 _FORM = "write HOST[:SLOT[,SLOT ...]], and separate several of them with @"
 
 
@@ -23,23 +22,8 @@ def fetch_hostfile(path):
 
 def _parse_hostfile(lines, where="hostfile"):
     """{host: slots}, in their order; blank lines and comments are skipped."""
-    found, problems = OrderedDict(), []
-    for number, line in enumerate(map(str.strip, lines), 1):
-        if not line or line.startswith("#"):
-            continue
-        match = _HOST_LINE.fullmatch(line)
-        if match is None or int(match[2]) < 1:
-            problems.append(f"line {number}: \"{line}\" is not \"host slots=N\"")
-        elif match[1] in found:
-            problems.append(f"line {number}: host \"{match[1]}\" is listed twice")
-        else:
-            found[match[1]] = int(match[2])
-    if not found and not problems:
-        problems.append("it names no host")
-    if problems:
-        raise ConfigError("cannot use the hostfile: " + "; ".join(problems), str(where),
-                          "write one line per host, such as: node1 slots=8")
-    return found
+    pool = _C.parse_hostfile("\n".join(line.rstrip("\n") for line in lines), str(where))
+    return OrderedDict((host, len(slots)) for host, slots in pool)
 
 
 def parse_node_config(text):
@@ -65,22 +49,9 @@ def parse_resource_filter(host_info, include_str="", exclude_str=""):
         raise ConfigError("--include and --exclude are both given", "--include, --exclude", "give one of the two")
     if not include_str and not exclude_str:
         return host_info
-    chosen = parse_node_config_list(include_str or exclude_str)
-    for host, slots in chosen.items():
-        if host not in host_info:
-            raise ConfigError(f"there is no host \"{host}\"", "--include or --exclude",
-                              f"use one of: {', '.join(host_info)}")
-        missing = [slot for slot in slots if slot not in host_info[host]]
-        if missing:
-            raise ConfigError(f"host \"{host}\" has no slot {missing[0]}", "--include or --exclude",
-                              f"its slots are {', '.join(map(str, host_info[host]))}")
-    left = OrderedDict()
-    for host, slots in host_info.items():
-        named = (chosen[host] or slots) if host in chosen else []
-        kept = [slot for slot in slots if (slot in named) == bool(include_str)]
-        if kept:
-            left[host] = kept
-    return left
+    pool = [(host, [str(slot) for slot in slots]) for host, slots in host_info.items()]
+    left = _C.filter_hosts(pool, include_str or exclude_str, keep=bool(include_str))
+    return OrderedDict((host, [int(slot) for slot in slots]) for host, slots in left)
 
 
 def parse_inclusion_exclusion(resource_pool, inclusion, exclusion):

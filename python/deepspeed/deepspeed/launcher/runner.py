@@ -7,7 +7,8 @@ import os
 import sys
 
 from capstan import program
-from capstan.errors import ConfigError, NotAvailable
+from capstan.errors import ConfigError
+from deepspeed.later import refuse
 from deepspeed.launcher.constants import PDSH_LAUNCHER
 from deepspeed.launcher.hosts import (_parse_hostfile, fetch_hostfile, parse_inclusion_exclusion,  # noqa: F401
                                       parse_node_config, parse_node_config_list, parse_num_nodes,
@@ -73,7 +74,7 @@ def launch_words(args):
     """The same as words for `capstan launch`."""
     for name, asked in (("--autotuning", args.autotuning), ("--elastic_training", args.elastic_training)):
         if asked:
-            raise NotAvailable(f"deepspeed {name}")
+            refuse("deepspeed {}", name)
     if (args.include or args.exclude) and (args.num_nodes >= 0 or args.num_gpus >= 0):
         raise ConfigError("--include or --exclude cannot be combined with --num_nodes or --num_gpus: both choose hosts and slots",
                           "the command line", "give either a filter or numbers")

@@ -1,9 +1,5 @@
-"""Not available yet."""
+"""Gates of experts: the names only."""
 
-from deepspeed.later import later_class, later_function
+from deepspeed.later import names_of
 
-top1gating = later_function("deepspeed.moe.sharded_moe.top1gating")
-top2gating = later_function("deepspeed.moe.sharded_moe.top2gating")
-topkgating = later_function("deepspeed.moe.sharded_moe.topkgating")
-MOELayer = later_class("deepspeed.moe.sharded_moe.MOELayer")
-TopKGate = later_class("deepspeed.moe.sharded_moe.TopKGate")
+globals().update(names_of(__name__))

@@ -1,6 +1,6 @@
 """Questions about experts' parameters; nothing here is one yet."""
 
-from capstan.errors import NotAvailable
+from deepspeed.later import refuse
 
 
 def is_moe_param(param):
@@ -17,5 +17,5 @@ def split_params_into_different_moe_groups_for_optimizer(param_groups, max_group
     for group in groups:
         group["params"] = list(group["params"])
         if any(is_moe_param(param) for param in group["params"]):
-            raise NotAvailable("groups of experts' parameters")
+            refuse("groups of experts' parameters")
     return groups

@@ -4,7 +4,7 @@ import types
 
 import torch
 
-from capstan.errors import NotAvailable
+from deepspeed.later import refuse
 from deepspeed.runtime import flat_states
 from deepspeed.runtime.keyed_states import KeyedStates, flat_part
 from deepspeed.utils.logging import logger
@@ -154,7 +154,7 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         getattr(self.optimizer, "eval", lambda: None)()
 
     def add_param_group(self, group):
-        raise NotAvailable("adding a parameter group to a running engine")
+        refuse("adding a parameter group to a running engine")
 
     def state_dict(self):
         """Of this rank alone: the optimizer's own state_dict(), whose states are this rank's parts. Not collective."""

@@ -35,17 +35,14 @@ def _as_deepspeed_errors():
         raise DeepSpeedConfigError(error.what, error.where, error.fix) from None
 
 
-def _value(param_dict, name, default):
-    found = param_dict.get(name, default)
-    return default if found == "auto" else found
-
-
 def get_gradient_clipping(param_dict):
-    return _value(param_dict, constants.GRADIENT_CLIPPING, constants.GRADIENT_CLIPPING_DEFAULT)
+    return view_of_section(param_dict, constants.GRADIENT_CLIPPING).value(constants.GRADIENT_CLIPPING)
 
 
 def get_log_level(param_dict):
-    return _value(param_dict, constants.LOG_LEVEL, constants.LOG_LEVEL_DEFAULT)
+    """As it was spelt; None where nothing is said."""
+    found = param_dict.get(constants.LOG_LEVEL)
+    return None if found == "auto" else found
 
 
 # attribute -> key
@@ -122,6 +119,11 @@ def view_of(config):
                                  reads_only=True)
 
 
+def view_of_section(param_dict, *names):
+    """What the core makes of these keys or sections of a configuration, without looking at the rest of it."""
+    return view_of({name: param_dict[name] for name in names if param_dict.get(name) is not None})
+
+
 class DeepSpeedConfig:
     """`trains`: an engine is about to be made of it, so that unknown keys and what is not available are errors at once;
     else warnings, for initialize() will refuse them."""
@@ -167,7 +169,7 @@ class DeepSpeedConfig:
         self.checkpoint_tag_validation_fail = self.checkpoint_tag_validation == "Fail"
         self.zero_enabled = self.zero_optimization_stage > 0
         self.sparse_attention = self._param_dict.get("sparse_attention")
-        self.pipeline = self._param_dict.get("pipeline", {})
+        self.pipeline = self._param_dict["pipeline"] if self.view.has_section("pipeline") else {}
 
     def _params(self, section):
         """Those that were given, as numbers where they were text, and without "auto"."""
@@ -200,15 +202,22 @@ class DeepSpeedConfig:
 
     def asks_for_reports(self):
         """Whether something is to be said of the run beside warnings."""
-        return (self.wall_clock_breakdown or self.memory_breakdown or self.dump_state
-                or self.steps_per_print not in (None, float("inf")) or self.view.value("comms_logger.enabled")
-                or self.view.value("zero_optimization.log_trace_cache_warnings"))
+        return self.view.asks_for_reports
 
     def _configure_train_batch_size(self):
         with _as_deepspeed_errors():
-            self.train_batch_size, self.train_micro_batch_size_per_gpu, self.gradient_accumulation_steps = (
-                _C.complete_batch(self.train_batch_size, self.train_micro_batch_size_per_gpu,
-                                  self.gradient_accumulation_steps, self.world_size))
+            self._set_batch(_C.complete_batch(self.train_batch_size, self.train_micro_batch_size_per_gpu,
+                                              self.gradient_accumulation_steps, self.world_size))
+
+    def _set_batch(self, sizes):
+        self.train_batch_size, self.train_micro_batch_size_per_gpu, self.gradient_accumulation_steps = sizes
+
+    def change_batch(self, ranks, train=None, micro=None):
+        """Another batch: more or fewer accumulation steps, or micro-batches of another size."""
+        accumulation = self.gradient_accumulation_steps if train is None else None
+        with _as_deepspeed_errors():
+            micro = self.train_micro_batch_size_per_gpu if micro is None else micro
+            self._set_batch(_C.complete_batch(train, micro, accumulation, ranks))
 
     def print_user_config(self):
         import json

@@ -11,7 +11,7 @@ import capstan
 from capstan import params as sharded_params
 from capstan.engine import LEVELS, hidden_size_of
 from capstan._C import SpanReader
-from capstan.errors import ConfigError, NotAvailable
+from capstan.errors import ConfigError
 from capstan.log_place import stacklevel
 from capstan.use_hooks import UseHooks
 from deepspeed.comm import comm
@@ -48,7 +48,6 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self._cast_module_mixed_precision(self._mixed_precision_dtypes()[0], None, early)
         parameters = self._parameters_of(model, model_parameters)
         base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
-        self.group_names = self._group_names(model, base)
         self.basic_optimizer = base
         capstan.Engine.__init__(self, model, self._config, optimizer=base, group=self.data_parallel_group,
                                 device=self.device, travel=self._travel(model))
@@ -122,14 +121,6 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         if model_parameters is None:
             return [p for p in model.parameters() if p.requires_grad]
         return list(model_parameters)
-
-    @staticmethod
-    def _group_names(model, optimizer):
-        names = {id(p): n for n, p in model.named_parameters()}
-        if optimizer is None:
-            return []
-        return [[names[id(p)] for p in group["params"] if id(p) in names and p.requires_grad]
-                for group in optimizer.param_groups]
 
     def _travel(self, model):
         if not self.torch_autocast_enabled():
@@ -353,16 +344,11 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return [group.get("type", "lr") for group in self.basic_optimizer.param_groups]
 
     def set_train_batch_size(self, train_batch_size):
-        per_step = self.train_micro_batch_size_per_gpu() * self.dp_world_size
-        if train_batch_size % per_step != 0:
-            raise ValueError("the batch must be a multiple of train_micro_batch_size_per_gpu times the ranks")
-        self._config.train_batch_size = train_batch_size
-        self._config.gradient_accumulation_steps = train_batch_size // per_step
+        self._config.change_batch(self.dp_world_size, train=train_batch_size)
         self.core.set_accumulation_steps(self._config.gradient_accumulation_steps)
 
     def set_train_micro_batch_size(self, micro_batch_size):
-        self._config.train_micro_batch_size_per_gpu = micro_batch_size
-        self._config.train_batch_size = (micro_batch_size * self.gradient_accumulation_steps() * self.dp_world_size)
+        self._config.change_batch(self.dp_world_size, micro=micro_batch_size)
 
     def deepspeed_io(self, dataset, batch_size=None, route="train", pin_memory=True, data_sampler=None,
                      collate_fn=None, num_local_io_workers=None):

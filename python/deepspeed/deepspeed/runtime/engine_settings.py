@@ -1,5 +1,7 @@
 """Accessors of DeepSpeedEngine: one method per field of the configuration."""
 
+from capstan.model_view import SHORT_NAMES
+
 # method -> attribute of DeepSpeedConfig
 PLAIN = {
     "train_batch_size": "train_batch_size",
@@ -92,12 +94,11 @@ class EngineSettings:
         return dtype_of(self._config.communication_data_type) or self.param_dtype
 
     def param_dtype_name(self):
-        return "bf16" if self.bfloat16_enabled() else "fp16" if self.fp16_enabled() else "fp32"
+        """As the configuration spells it."""
+        return SHORT_NAMES[self._config.view.param_dtype]
 
     def zero_cpu_offload(self):
-        view = self._config.view
-        return (view.value("zero_optimization.offload_optimizer.device") != "none"
-                or bool(view.value("zero_optimization.cpu_offload")))
+        return self._config.view.offloads_optimizer
 
     def zero_partial_offload(self):
         return self._config.view.value("zero_optimization.offload_optimizer.ratio")
@@ -144,15 +145,12 @@ class EngineSettings:
         import torch
 
         from deepspeed.runtime.torch_autocast import dtype_of
-        params = torch.bfloat16 if self.bfloat16_enabled() else torch.half if self.fp16_enabled() else None
-        return params, dtype_of(self._config.buffer_dtype)
+        params = self._config.view.param_dtype
+        return None if params == torch.float32 else params, dtype_of(self._config.buffer_dtype)
 
     def _assert_valid_mixed_precision_config(self):
-        import torch
-
         from deepspeed.runtime.torch_autocast import dtype_of
-        asked = dtype_of(self._config.param_dtype)
-        used = torch.bfloat16 if self.bfloat16_enabled() else torch.half if self.fp16_enabled() else torch.float32
+        asked, used = dtype_of(self._config.param_dtype), self._config.view.param_dtype
         assert asked is None or asked == used, (
             f"data_types.param_dtype is {self._config.param_dtype}, but bf16 and fp16 ask for {used}")
 

@@ -3,11 +3,10 @@
 Our own parts follow the units of the model and are not equal, so that this view is put together by all ranks.
 """
 
-import math
-
 import torch
 import torch.distributed as dist
 
+from capstan import _C
 from capstan.optimizers import KernelOptimizer
 from deepspeed.utils.tensor_fragment import safe_get_full_optimizer_state
 
@@ -29,24 +28,15 @@ def _known_states(engine, optimizer):
 
 
 def _own_part(engine, params, name):
-    """This rank's part of the flat state `name` of a group's parameters, read one parameter at a time.
-
-    Stages 1 and 2 cut everything into equal parts, stage 3 each parameter; the end is filled up with zeros.
-    """
+    """This rank's part of the flat state `name` of a group's parameters, read one parameter at a time."""
     rank, ranks = dist.get_rank(engine.data_parallel_group), dist.get_world_size(engine.data_parallel_group)
     sizes = [getattr(param, "ds_numel", param.numel()) for param in params]
-    sliced = engine.zero_optimization_stage() == 3
-    length = math.ceil(sum(sizes) / (2 * ranks)) * 2
-    parts, at = [], 0
-    for param, size in zip(params, sizes):
-        whole = safe_get_full_optimizer_state(param, name).flatten()
-        if sliced:
-            at, length = 0, math.ceil(size / ranks)
-        part = whole[max(0, min(rank * length - at, size)):max(0, min((rank + 1) * length - at, size))]
-        parts += [part.clone(), part.new_zeros(length - part.numel() if sliced else 0)]
-        at += size
-    flat = torch.cat(parts)
-    return flat if sliced else torch.cat([flat, flat.new_zeros(length - flat.numel())])
+    pieces = _C.flat_part(sizes, engine.zero_optimization_stage(), rank, ranks)
+    parts, like = {}, None
+    for index, param in enumerate(params):  # all of them, on every rank: reading is collective
+        like = safe_get_full_optimizer_state(param, name).flatten()
+        parts.update((piece, like[piece[1]:piece[1] + piece[2]].clone()) for piece in pieces if piece[0] == index)
+    return torch.cat([parts[piece] if piece in parts else like.new_zeros(piece[2]) for piece in pieces] or [like[:0]])
 
 
 def flat_state_dict(engine, optimizer):

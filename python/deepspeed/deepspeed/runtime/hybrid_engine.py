@@ -1,5 +1,5 @@
-"""Not available yet."""
+"""Training and generating in turns: the names only."""
 
-from deepspeed.later import later_class
+from deepspeed.later import names_of
 
-DeepSpeedHybridEngine = later_class("deepspeed.DeepSpeedHybridEngine")
+globals().update(names_of(__name__))

@@ -1,10 +1,10 @@
 """From the configuration and the client's arguments to the optimizer, its wrapper and its schedule."""
 
 import inspect
-import re
 
 import torch
 
+from capstan import _C
 from capstan.optimizers import KernelOptimizer
 from deepspeed.runtime import config as names
 from deepspeed.runtime.config import DeepSpeedConfigError
@@ -51,13 +51,11 @@ def own_groups(engine, model_parameters):
                                    "remove one of the two")
     names = {id(p): name for name, p in engine.module.named_parameters()}
     made = [{"params": []} for _ in range(len(groups) + 1)]  # the last: what no pattern matches
-    patterns = []
     for group, values in zip(made, groups):
         group.update({key: values[key] for key in ("lr", "weight_decay") if values[key] is not None})
-        patterns.append("|".join(re.escape(text).replace(r"\*", ".*") for text in values["parameters"]))
-    for param in model_parameters:
-        found = (i for i, pattern in enumerate(patterns) if re.fullmatch(pattern, names.get(id(param), "")))
-        made[next(found, -1)]["params"].append(param)
+    places = _C.groups_of([values["parameters"] for values in groups], [names.get(id(p), "") for p in model_parameters])
+    for param, place in zip(model_parameters, places):
+        made[place]["params"].append(param)
     return made
 
 

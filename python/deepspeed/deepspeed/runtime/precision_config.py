@@ -5,27 +5,33 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from capstan import _C
 from deepspeed.runtime.config_utils import DeepSpeedConfigModel
 
 
+# Read on its own, DeepSpeed's section has these two the other way round than the core acts.
+_BF16 = {**_C.config_defaults("bf16"), "immediate_grad_update": True, "check_grad_overflow": False}
+_FP16 = _C.config_defaults("fp16")
+
+
 class DeepSpeedBF16Config(DeepSpeedConfigModel):
-    enabled: bool = False
-    immediate_grad_update: bool = True
-    check_grad_overflow: bool = False
-    bf16_master_weights_and_grads: bool = False
-    bf16_optimizer_states: bool = False
+    enabled: bool = _BF16["enabled"]
+    immediate_grad_update: bool = _BF16["immediate_grad_update"]
+    check_grad_overflow: bool = _BF16["check_grad_overflow"]
+    bf16_master_weights_and_grads: bool = _BF16["bf16_master_weights_and_grads"]
+    bf16_optimizer_states: bool = _BF16["bf16_optimizer_states"]
 
 
 class DeepSpeedFP16Config(DeepSpeedConfigModel):
-    enabled: bool = False
-    auto_cast: bool = False
-    loss_scale: float = 0
-    initial_scale_power: int = 16
-    loss_scale_window: Any = 1000
-    hysteresis: int = Field(2, ge=0)
-    consecutive_hysteresis: bool = False
-    min_loss_scale: Any = 1
-    fp16_master_weights_and_grads: bool = False
+    enabled: bool = _FP16["enabled"]
+    auto_cast: bool = _FP16["auto_cast"]
+    loss_scale: float = _FP16["loss_scale"]
+    initial_scale_power: int = _FP16["initial_scale_power"]
+    loss_scale_window: Any = _FP16["loss_scale_window"]
+    hysteresis: int = Field(_FP16["hysteresis"], ge=0)
+    consecutive_hysteresis: bool = _FP16["consecutive_hysteresis"]
+    min_loss_scale: Any = _FP16["min_loss_scale"]
+    fp16_master_weights_and_grads: bool = _FP16["fp16_master_weights_and_grads"]
 
     @field_validator("loss_scale", mode="before")
     @classmethod
@@ -68,8 +74,10 @@ class DeepSpeedFP16Config(DeepSpeedConfigModel):
 
 
 def get_bfloat16_config(param_dict):
-    return DeepSpeedBF16Config(**(param_dict.get("bf16") or param_dict.get("bfloat16") or {}))
+    from deepspeed.runtime.config import view_of_section
+    return DeepSpeedBF16Config(**view_of_section(param_dict, "bf16", "bfloat16").section("bf16"))
 
 
 def get_float16_config(param_dict):
-    return DeepSpeedFP16Config(**(param_dict.get("fp16") or {}))
+    from deepspeed.runtime.config import view_of_section
+    return DeepSpeedFP16Config(**view_of_section(param_dict, "fp16").section("fp16"))

@@ -7,8 +7,12 @@ from itertools import accumulate
 import torch
 import torch.distributed as dist
 
+from capstan import _C
 from deepspeed.accelerator import get_accelerator
+from deepspeed.later import names_of
 from deepspeed.utils.logging import logger
+
+globals().update(names_of(__name__))
 
 
 class DummyOptim:
@@ -70,33 +74,12 @@ def prefix_sum_inc(weights):
 
 def partition_uniform(num_items, num_parts):
     """Boundaries of parts whose sizes differ by at most one, the larger ones first."""
-    if num_items <= num_parts:
-        return [min(part, num_items) for part in range(num_parts + 1)]
-    size, rest = divmod(num_items, num_parts)
-    return [part * size + min(part, rest) for part in range(num_parts + 1)]
+    return _C.even_cuts(num_items, num_parts)
 
 
 def partition_balanced(weights, num_parts):
     """Boundaries of contiguous parts whose heaviest is as light as it can be."""
-    if len(weights) <= num_parts:
-        return partition_uniform(len(weights), num_parts)
-    count = len(weights)
-    sums = [0, *accumulate(weights)]
-    # best[k][i]: the lightest heaviest part of the first i items in k parts
-    best = [[math.inf] * (count + 1) for _ in range(num_parts + 1)]
-    cut = [[0] * (count + 1) for _ in range(num_parts + 1)]
-    best[0][0] = 0
-    for k in range(1, num_parts + 1):
-        for i in range(1, count + 1):
-            for j in range(i):
-                value = max(best[k - 1][j], sums[i] - sums[j])
-                if value < best[k][i]:
-                    best[k][i], cut[k][i] = value, j
-    parts, i = [count], count
-    for k in range(num_parts, 0, -1):
-        i = cut[k][i]
-        parts.append(i)
-    return parts[::-1]
+    return _C.balanced_cuts(weights, num_parts)
 
 
 def get_only_unique_item(items):
@@ -148,11 +131,6 @@ get_grad_norm = get_flattened_grad_norm = get_weight_norm
 
 def get_global_norm(norm_list):
     return math.sqrt(sum(float(norm)**2 for norm in norm_list))
-
-
-def get_norm_with_moe_layers(*args, **kwargs):
-    from capstan.errors import NotAvailable
-    raise NotAvailable("get_norm_with_moe_layers")
 
 
 class CheckOverflow:

@@ -1,78 +1,47 @@
-"""Full-precision values, gradients and optimizer states of parameters, whole or this rank's part."""
+"""Full-precision values, gradients and optimizer states of parameters under DeepSpeed's names: None if nobody trains them."""
 
-import torch
-
-from capstan.optimizers import KernelOptimizer
-from capstan.params import EngineParam, handle_of
+from capstan import states
 
 
-def _managed(param):
-    handle = handle_of(param)
-    return handle if isinstance(handle, EngineParam) and handle.core is not None else None
+def _whole(param):
+    return states.trained_handle(param) is not None
 
 
-def _trained(param):
-    handle = _managed(param)
-    return handle if handle is not None and param.requires_grad and handle.engine.basic_optimizer is not None else None
-
-
-def _piece_state(handle, key):
-    """Of a client's optimizer: (this rank's state tensor or None)."""
-    pieces = handle.engine.basic_optimizer.capstan_pieces
-    piece = pieces.get(handle.index)
-    state = handle.engine.basic_optimizer.state.get(piece, {}) if piece is not None else {}
-    return state.get(key)
+def _local(param):
+    handle = states.trained_handle(param)
+    assert handle is None or handle.engine.stage == 3, "local values exist at ZeRO stage 3 only"
+    return handle is not None
 
 
 def safe_get_full_fp32_param(param):
-    handle = _trained(param)
-    return None if handle is None else handle.core.read(handle.index, "master").float()
+    return states.read_state(param, "master") if _whole(param) else None
 
 
 def safe_set_full_fp32_param(param, value):
-    handle = _trained(param)
-    if handle is not None:
-        handle.core.write(handle.index, "master", value)
+    if _whole(param):
+        states.write_state(param, "master", value)
 
 
 def safe_get_full_optimizer_state(param, optim_state_key):
-    handle = _trained(param)
-    if handle is None:
-        return None
-    if isinstance(handle.engine.basic_optimizer, KernelOptimizer):
-        return handle.core.read(handle.index, optim_state_key).float()
-    state = _piece_state(handle, optim_state_key)
-    if state is None:
-        state = torch.empty(0, dtype=torch.float32)
-    return handle.core.assemble(handle.index, state)
+    return states.read_state(param, optim_state_key) if _whole(param) else None
 
 
 def safe_set_full_optimizer_state(param, value, optim_state_key):
-    handle = _trained(param)
-    if handle is None:
-        return
-    if isinstance(handle.engine.basic_optimizer, KernelOptimizer):
-        handle.core.write(handle.index, optim_state_key, value)
-        return
-    state = _piece_state(handle, optim_state_key)
-    begin, end = handle.core.owned_range(handle.index)
-    if state is not None and end > begin:
-        state.copy_(value.reshape(-1)[begin:end].view(state.shape))
+    if _whole(param):
+        states.write_state(param, optim_state_key, value)
 
 
 def safe_get_full_grad(param):
     if param.grad is not None:
         return param.grad
-    handle = _trained(param)
-    return None if handle is None else handle.core.read(handle.index, "gradient")
+    return states.read_state(param, "gradient") if _whole(param) else None
 
 
 def safe_set_full_grad(param, value):
-    handle = _trained(param)
     if param.grad is not None:
         param.grad.copy_(value)
-    if handle is not None:
-        handle.core.write(handle.index, "gradient", value)
+    if _whole(param):
+        states.write_state(param, "gradient", value)
 
 
 def safe_update_full_grad_vectorized(params, update):
@@ -84,44 +53,28 @@ def safe_update_full_grad_vectorized(params, update):
             safe_set_full_grad(param, grad if changed is None else changed)
 
 
-def _local(param):
-    handle = _trained(param)
-    assert handle is None or handle.engine.zero_optimization_stage() == 3, "local values exist at ZeRO stage 3 only"
-    return handle
-
-
 def safe_get_local_fp32_param(param):
-    handle = _local(param)
-    return None if handle is None else handle.core.local(handle.index, "master")
+    return states.read_local_state(param, "master") if _local(param) else None
 
 
 def safe_set_local_fp32_param(param, value):
-    handle = _local(param)
-    if handle is not None:
-        handle.core.write_local(handle.index, "master", value)
+    if _local(param):
+        states.write_local_state(param, "master", value)
 
 
 def safe_get_local_optimizer_state(param, optim_state_key):
-    handle = _local(param)
-    if handle is None:
-        return None
-    if isinstance(handle.engine.basic_optimizer, KernelOptimizer):
-        return handle.core.local(handle.index, optim_state_key)
-    return _piece_state(handle, optim_state_key)
+    return states.read_local_state(param, optim_state_key) if _local(param) else None
 
 
 def safe_set_local_optimizer_state(param, value, optim_state_key):
-    state = safe_get_local_optimizer_state(param, optim_state_key)
-    if state is not None:
-        state.copy_(value.view(state.shape))
+    if _local(param):
+        states.write_local_state(param, optim_state_key, value)
 
 
 def safe_get_local_grad(param):
-    handle = _local(param)
-    return None if handle is None else handle.core.local_gradient(handle.index)
+    return states.read_local_state(param, "gradient") if _local(param) else None
 
 
 def safe_set_local_grad(param, value):
-    handle = _local(param)
-    if handle is not None:
-        handle.core.write_local(handle.index, "gradient", value)
+    if _local(param):
+        states.write_local_state(param, "gradient", value)

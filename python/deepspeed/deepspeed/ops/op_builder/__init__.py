@@ -2,7 +2,7 @@
 
 import types
 
-from capstan.errors import NotAvailable
+from deepspeed.later import refuse
 
 # The C++ kernels that the package carries.
 _PRESENT = {"cpu_adam", "cpu_adagrad", "cpu_lion", "fused_adam", "fused_lion", "fused_lamb", "utils"}
@@ -28,11 +28,11 @@ class OpBuilder:
         return self.NAME in _PRESENT
 
     def builder(self):
-        raise NotAvailable(f"building {self.NAME}")
+        refuse("building {}", self.NAME)
 
     def load(self, verbose=True):
         if not self.is_compatible():
-            raise NotAvailable(f"the operation {self.NAME}")
+            refuse("the operation {}", self.NAME)
         return types.SimpleNamespace(**self.functions())
 
     def functions(self):

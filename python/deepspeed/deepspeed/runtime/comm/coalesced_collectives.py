@@ -3,11 +3,9 @@
 import torch
 import torch.distributed as dist
 
-from deepspeed.later import later_function
+from deepspeed.later import names_of
 
-all_to_all_quant_reduce = later_function("deepspeed.runtime.comm.coalesced_collectives.all_to_all_quant_reduce")
-all_to_all_loco_quant_reduce = later_function(
-    "deepspeed.runtime.comm.coalesced_collectives.all_to_all_loco_quant_reduce")
+globals().update(names_of(__name__))
 
 
 @torch.no_grad()

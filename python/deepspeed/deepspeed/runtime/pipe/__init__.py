@@ -1,7 +1,5 @@
 """Pipeline parallelism: the names only."""
 
-from deepspeed.later import later_class
+from deepspeed.later import names_of
 
-PipelineModule = later_class("deepspeed.pipe.PipelineModule")
-LayerSpec = later_class("deepspeed.pipe.LayerSpec")
-TiedLayerSpec = later_class("deepspeed.pipe.TiedLayerSpec")
+globals().update(names_of(__name__))

@@ -1,8 +1,8 @@
-"""Not available yet."""
+"""Pipeline parallelism: the names only."""
 
-from deepspeed.later import later_class
+from deepspeed.later import names_of
 
-PipelineEngine = later_class("deepspeed.PipelineEngine")
+globals().update(names_of(__name__))
 
 
 class PipelineError(Exception):

@@ -1,8 +1,5 @@
-"""Not available yet."""
+"""Grids of ranks for pipelines: the names only."""
 
-from deepspeed.later import later_class
+from deepspeed.later import names_of
 
-ProcessTopology = later_class("deepspeed.runtime.pipe.topology.ProcessTopology")
-PipeDataParallelTopology = later_class("deepspeed.runtime.pipe.topology.PipeDataParallelTopology")
-PipeModelDataParallelTopology = later_class("deepspeed.runtime.pipe.topology.PipeModelDataParallelTopology")
-PipelineParallelGrid = later_class("deepspeed.runtime.pipe.topology.PipelineParallelGrid")
+globals().update(names_of(__name__))

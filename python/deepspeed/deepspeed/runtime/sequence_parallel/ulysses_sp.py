@@ -1,8 +1,5 @@
-"""Not available yet."""
+"""Sequence parallelism: the names only."""
 
-from deepspeed.later import later_class, later_function
+from deepspeed.later import names_of
 
-UlyssesSPAttentionHF = later_class("UlyssesSPAttentionHF")
-UlyssesSPAttentionHF.register_with_transformers = staticmethod(
-    later_function("UlyssesSPAttentionHF.register_with_transformers"))
-UlyssesSPDataLoaderAdapter = later_class("UlyssesSPDataLoaderAdapter")
+globals().update(names_of(__name__))

@@ -1,35 +1,31 @@
 """How much memory model states need: the tables that users print before they choose a stage."""
 
+from capstan import _C
+
 _GIB = 2**30
+
+
+def _bytes(stage, **facts):
+    question = _C.StateQuestion()
+    for name, value in facts.items():
+        setattr(question, name, value)
+    return _C.state_bytes(stage, question)
 
 
 def estimate_zero2_model_states_mem_needs(total_params, num_gpus_per_node=1, num_nodes=1, cpu_offload=True,
                                           additional_buffer_factor=1.5):
     """(bytes of host memory per node, bytes of device memory per GPU)"""
-    gpus = num_gpus_per_node * num_nodes
-    if cpu_offload:
-        return int(total_params * max(4 * gpus, 16) * additional_buffer_factor), 2 * total_params
-    device = 2 * total_params + int(18 * total_params / gpus)
-    return int(total_params * 4 * num_gpus_per_node * additional_buffer_factor), device
+    return _bytes(2, params=total_params, gpus_per_node=num_gpus_per_node, nodes=num_nodes,
+                  offload_optimizer=cpu_offload, host_factor=additional_buffer_factor)[:2]
 
 
 def estimate_zero3_model_states_mem_needs(total_params, largest_layer_params, num_gpus_per_node=1, num_nodes=1,
                                           cpu_offload=True, cpu_offload_params=True, zero_init=True,
                                           additional_buffer_factor=1.5):
     """(bytes of host memory per node, bytes of device memory per GPU, bytes of the largest layer)"""
-    gpus = num_gpus_per_node * num_nodes
-    layer = 4 * largest_layer_params
-    share = 1 / num_nodes
-    if cpu_offload and cpu_offload_params:
-        device, per_param = layer, 18
-    elif cpu_offload:
-        device, per_param = layer + int(2 * total_params / gpus), 16
-    else:
-        device = layer + int(18 * total_params / gpus)
-        host = (largest_layer_params if zero_init else total_params) * 4 * num_gpus_per_node * additional_buffer_factor
-        return int(host), int(device), layer
-    needed = per_param * share if zero_init else max(4 * num_gpus_per_node, per_param * share)
-    return int(total_params * needed * additional_buffer_factor), int(device), layer
+    return _bytes(3, params=total_params, largest_layer=largest_layer_params, gpus_per_node=num_gpus_per_node,
+                  nodes=num_nodes, offload_optimizer=cpu_offload, offload_params=cpu_offload_params,
+                  sharded_init=zero_init, host_factor=additional_buffer_factor)
 
 
 def model_to_params(model):

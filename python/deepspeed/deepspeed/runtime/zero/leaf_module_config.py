@@ -4,6 +4,7 @@ from typing import List
 
 from pydantic import Field, field_validator
 
+from capstan import _C
 from deepspeed.runtime.config_utils import DeepSpeedConfigModel
 
 DEFAULT_LEAF_MODULE_CLASSES: List[str] = [
@@ -11,8 +12,9 @@ DEFAULT_LEAF_MODULE_CLASSES: List[str] = [
     "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2MoeSparseMoeBlock",
     "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeSparseMoeBlock",
 ]
-DEFAULT_LEAF_MODULE_NAMES: List[str] = []
-DEFAULT_LEAF_MODULE_NAME_SUFFIXES: List[str] = []
+_CORE = _C.config_defaults("zero_optimization.leaf_module")
+DEFAULT_LEAF_MODULE_NAMES: List[str] = _CORE["names"]
+DEFAULT_LEAF_MODULE_NAME_SUFFIXES: List[str] = _CORE["name_suffixes"]
 
 
 class DeepSpeedZeroLeafModuleConfig(DeepSpeedConfigModel):

@@ -6,7 +6,13 @@ from typing import Optional
 
 from pydantic import Field, model_validator
 
+from capstan import _C
 from deepspeed.runtime.config_utils import DeepSpeedConfigModel
+
+
+# Read on its own, without the configuration around it, DeepSpeed's section does not pin; the core does.
+_PARAM = {**_C.config_defaults("zero_optimization.offload_param"), "pin_memory": False}
+_OPTIMIZER = {**_C.config_defaults("zero_optimization.offload_optimizer"), "pin_memory": False}
 
 
 class OffloadDeviceEnum(str, Enum):
@@ -24,25 +30,25 @@ class OffloadStateTypeEnum(str, Enum):
 
 
 class DeepSpeedZeroOffloadParamConfig(DeepSpeedConfigModel):
-    device: OffloadDeviceEnum = "none"
+    device: OffloadDeviceEnum = _PARAM["device"]
     nvme_path: Optional[Path] = None
-    buffer_count: int = Field(5, ge=0)
-    buffer_size: int = Field(int(1e8), ge=0)
-    max_in_cpu: int = Field(int(1e9), ge=0)
-    pin_memory: bool = False
+    buffer_count: int = Field(_PARAM["buffer_count"], ge=0)
+    buffer_size: int = Field(_PARAM["buffer_size"], ge=0)
+    max_in_cpu: int = Field(_PARAM["max_in_cpu"], ge=0)
+    pin_memory: bool = _PARAM["pin_memory"]
 
 
 class DeepSpeedZeroOffloadOptimizerConfig(DeepSpeedConfigModel):
-    device: OffloadDeviceEnum = "none"
+    device: OffloadDeviceEnum = _OPTIMIZER["device"]
     nvme_path: Optional[Path] = None
-    buffer_count: int = Field(4, ge=0)
-    pin_memory: bool = False
-    pipeline_read: bool = False
-    pipeline_write: bool = False
-    fast_init: bool = False
-    ratio: float = Field(1.0, ge=0.0, le=1.0)
-    super_offload: bool = False
-    cpuadam_cores_perc: float = Field(0.8, ge=0.0, le=1.0)
+    buffer_count: int = Field(_OPTIMIZER["buffer_count"], ge=0)
+    pin_memory: bool = _OPTIMIZER["pin_memory"]
+    pipeline_read: bool = _OPTIMIZER["pipeline_read"]
+    pipeline_write: bool = _OPTIMIZER["pipeline_write"]
+    fast_init: bool = _OPTIMIZER["fast_init"]
+    ratio: float = Field(_OPTIMIZER["ratio"], ge=0.0, le=1.0)
+    super_offload: bool = _OPTIMIZER["super_offload"]
+    cpuadam_cores_perc: float = Field(_OPTIMIZER["cpuadam_cores_perc"], ge=0.0, le=1.0)
     pipeline: bool = False
 
     @model_validator(mode="after")

@@ -8,14 +8,12 @@ import torch.distributed as dist
 import capstan
 from capstan import sharded_init
 from capstan.params import ParamStatus as ZeroParamStatus  # noqa: F401
-from capstan.errors import ConfigError, NotAvailable
+from capstan.errors import ConfigError
 from capstan.params import EngineParam, ShardedParameter, handle_of
-from deepspeed.later import later_class
+from deepspeed.later import names_of, refuse
 from deepspeed.runtime.zero.linear import zero3_linear_wrap  # noqa: F401
 
-CUDAQuantizer = later_class("deepspeed.runtime.zero.CUDAQuantizer")
-
-
+globals().update(names_of(__name__))
 _orig_torch_empty = torch.empty
 partitioned_param_data_shape = [0]  # of a sharded parameter between its uses
 
@@ -69,12 +67,6 @@ def _check_home(view, remote_device, pin_memory):
                           "zero.Init", "set device and pin_memory in zero_optimization.offload_param, and remove pin_memory here")
 
 
-def _dtype_from(view):
-    if view.value("bf16.enabled"):
-        return torch.bfloat16
-    return torch.float16 if view.value("fp16.enabled") else torch.float32
-
-
 class Init(sharded_init.ShardedInit):
     """Shards the parameters of modules as they are built; they take `dtype` when the context ends."""
 
@@ -98,13 +90,13 @@ class Init(sharded_init.ShardedInit):
         if error is not None:
             raise RuntimeError(error)
         if dtype is None:
-            dtype = _dtype_from(view) if view is not None else None
+            dtype = view.param_dtype if view is not None else None
         _check_home(view, remote_device, pin_memory)
         for name, value in (("zero_quantized_weights", zero_quantized_weights),
                             ("zero_quantized_nontrainable_weights", zero_quantized_nontrainable_weights),
                             ("zero_param_parallel_group", zero_param_parallel_group), ("param_swapper", param_swapper)):
             if value:
-                raise NotAvailable(f"zero.Init({name})")
+                refuse("zero.Init({})", name)
         self.ds_process_group = data_parallel_group
         super().__init__(data_parallel_group, None if module is not None else dtype)
         if module is not None:

@@ -1,7 +1,5 @@
-"""Optimizers with compressed communication."""
+"""Optimizers with compressed communication: the names only."""
 
-from deepspeed.later import later_class
+from deepspeed.later import names_of
 
-OnebitAdam = later_class("deepspeed.runtime.fp16.onebit.OnebitAdam")
-OnebitLamb = later_class("deepspeed.runtime.fp16.onebit.OnebitLamb")
-ZeroOneAdam = later_class("deepspeed.runtime.fp16.onebit.ZeroOneAdam")
+globals().update(names_of(__name__))

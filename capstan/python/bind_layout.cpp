@@ -1,0 +1,44 @@
+#include <span>
+
+#include <pybind11/stl.h>
+
+#include "capstan/layout/partition.h"
+#include "capstan/layout/state_bytes.h"
+#include "capstan/python/bind.h"
+
+namespace capstan::python {
+namespace py = pybind11;
+
+void bind_layout(py::module_& module) {
+  module.def("even_cuts", &layout::even_cuts, py::arg("items"), py::arg("parts"),
+             "Where each of several parts that differ by at most one item begins, and the end.");
+  module.def(
+      "balanced_cuts",
+      [](const std::vector<double>& weights, int parts) {
+        return layout::balanced_cuts(weights, parts);
+      },
+      py::arg("weights"), py::arg("parts"),
+      "Likewise, so that the heaviest part is as light as it can be.");
+  using layout::StateQuestion;
+  py::class_<StateQuestion>(module, "StateQuestion", "What state_bytes() is asked.")
+      .def(py::init<>())
+      .def_readwrite("params", &StateQuestion::params)
+      .def_readwrite("largest_layer", &StateQuestion::largest_layer)
+      .def_readwrite("gpus_per_node", &StateQuestion::gpus_per_node)
+      .def_readwrite("nodes", &StateQuestion::nodes)
+      .def_readwrite("offload_optimizer", &StateQuestion::offload_optimizer)
+      .def_readwrite("offload_params", &StateQuestion::offload_params)
+      .def_readwrite("sharded_init", &StateQuestion::sharded_init)
+      .def_readwrite("host_factor", &StateQuestion::host_factor);
+  module.def(
+      "state_bytes",
+      [](int stage, const StateQuestion& question) {
+        const layout::StateBytes bytes = stage == 3 ? layout::stage3_state_bytes(question)
+                                                    : layout::stage2_state_bytes(question);
+        return py::make_tuple(bytes.host_per_node, bytes.device, bytes.largest_layer);
+      },
+      py::arg("stage"), py::arg("question"),
+      "(host bytes per node, device bytes per GPU, bytes of the largest layer) at stage 2 or 3.");
+}
+
+}  // namespace capstan::python
