@@ -26,7 +26,7 @@ KEY = re.compile(r'"[^"\n]*\b(zero_optimization|stage3_\w+|offload_(?:optimizer|
                  r'|train_(?:micro_)?batch_size\w*|capstan\.(?:units|backend|recompute|\w+_dtype|\w+_updates))')
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 # The first reads what another system wrote with its own configuration.
-MAY_NAME_KEYS = ("capstan/checkpoint/deepspeed/", "capstan/shard/sharded_model.cpp")
+MAY_NAME_KEYS = ("capstan/checkpoint/deepspeed/",)
 CODE = re.compile(r"\.(h|cuh|cpp|cu)$")
 # Directories that every system has: a parent folder with such a name is not one machine's secret.
 COMMON_TOPS = {"/", "/tmp", "/home", "/root", "/opt", "/srv", "/mnt", "/usr", "/var", "/build"}

@@ -12,6 +12,7 @@
 #include "capstan/engine/out_of_memory.h"
 #include "capstan/optim/update.h"
 #include "capstan/precision/policy.h"
+#include "capstan/shard/homes.h"
 #include "capstan/shard/memory.h"
 #include "capstan/shard/torch_dtype.h"
 
@@ -229,7 +230,6 @@ shard::Settings shard_settings(const Options& options, const layout::Mesh& mesh,
   const store::OptimizerOptions& optimizer = options.store.optimizer;
   const store::ParamOptions& params = options.store.params;
   const bool off_device = optimizer.placement != store::Placement::device;
-  const bool on_nvme = optimizer.placement == store::Placement::nvme;
   const bool early = optimizer.early_updates != store::EarlyUpdates::never;
   return {
       .policy = policy,
@@ -243,14 +243,9 @@ shard::Settings shard_settings(const Options& options, const layout::Mesh& mesh,
                  .overlap = options.shard.overlap_comm,
                  .blocks_of = options.comm.reduce_in_blocks_of},
       .states = states,
-      .host = {.optimizer_share = off_device ? optimizer.ratio : 0,
-               .params_share = params.placement == store::Placement::device ? 0.0 : 1.0,
-               .pin = off_device ? optimizer.pin : params.pin,
-               .pin_params = params.pin,
-               .swap_folders = on_nvme ? optimizer.nvme_paths : std::vector<std::string>(),
-               .param_folders = params.placement == store::Placement::nvme
-                                    ? params.nvme_paths
-                                    : std::vector<std::string>(),
+      .host = {.homes = {.optimizer = {optimizer.placement, optimizer.ratio, optimizer.pin,
+                                       optimizer.nvme_paths},
+                         .params = {params.placement, 1.0, params.pin, params.nvme_paths}},
                .read_ahead = {options.io, params.buffer_count * params.buffer_bytes},
                .late_updates = off_device && optimizer.late_updates.value_or(
                                                  policy.params == shard::Gather::per_use),
@@ -285,8 +280,8 @@ void check_host_memory(const shard::Plan& plan, const shard::Settings& settings,
   const store::MemoryUse each = shard::host_forecast(plan, settings);
   const std::int64_t need = each.total() * room.ranks;
   if (need <= room.available_bytes) return;
-  const double share = settings.host.optimizer_share * static_cast<double>(room.available_bytes) /
-                       static_cast<double>(need);
+  const double share = settings.host.homes.optimizer.share *
+                       static_cast<double>(room.available_bytes) / static_cast<double>(need);
   throw ConfigError(
       {.what = fmt::format(
            "{} on this machine need {} of host memory ({} each: {}), but only {} are available",
@@ -313,12 +308,13 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
     text +=
         fmt::format("\nsecond copy             cut over {} near ranks", options.shard.near_ranks);
   }
+  const auto share = [](const shard::Home& home) { return home.used() ? home.share : 0.0; };
   if (settings.host.used()) {
     text += fmt::format(
         "\nhost memory             {} ({:.0f} % of the optimizer and {:.0f} % of the "
         "parameters)",
-        store::to_text(shard::host_forecast(plan, settings)), 100 * settings.host.optimizer_share,
-        100 * settings.host.params_share);
+        store::to_text(shard::host_forecast(plan, settings)),
+        100 * share(settings.host.homes.optimizer), 100 * share(settings.host.homes.params));
   }
   const store::MemoryUse disks = shard::disk_forecast(plan, settings);
   if (disks.total() > 0) text += fmt::format("\ndisks                   {}", store::to_text(disks));

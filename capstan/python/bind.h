@@ -7,6 +7,7 @@ namespace capstan::python {
 
 void bind_errors(pybind11::module_& module);
 void bind_config(pybind11::module_& module);
+void bind_batch(pybind11::module_& module);
 void bind_schedule(pybind11::module_& module);
 void bind_layout(pybind11::module_& module);
 void bind_launch(pybind11::module_& module);

@@ -1,12 +1,10 @@
 #include <memory>
-#include <optional>
 
 #include <fmt/format.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "capstan/config/apply.h"
-#include "capstan/config/batch.h"
 #include "capstan/config/explain.h"
 #include "capstan/config/resolve.h"
 #include "capstan/json/reader.h"
@@ -122,24 +120,6 @@ std::vector<std::string> section_paths() {
   return paths;
 }
 
-using Size = std::optional<std::int64_t>;
-
-std::tuple<Size, Size, Size> complete_batch(Size train, Size micro, Size accumulation,
-                                            std::int64_t ranks) {
-  const auto number = [](Size value) {
-    return config::BatchNumber{value, {config::OriginKind::file, "given"}};
-  };
-  const config::Batch batch = config::complete_batch(
-      {.train = number(train),
-       .micro = number(micro),
-       .accumulation = number(accumulation),
-       .ranks = {ranks, {config::OriginKind::environment, "the number of data-parallel ranks"}},
-       .required = true},
-      "the batch");
-  if (!batch.problems.empty()) throw ConfigError(batch.problems.front());
-  return {batch.train.value, batch.micro.value, batch.accumulation.value};
-}
-
 }  // namespace
 
 void bind_config(py::module_& module) {
@@ -201,9 +181,6 @@ void bind_config(py::module_& module) {
       "resolve_config", &resolve, py::arg("document"),
       "Checks a configuration against what the caller knows: world_size, hidden_size, door, "
       "trains, reads_only, lenient, overrides, other_types. Raises ConfigError with all problems.");
-  module.def("complete_batch", &complete_batch, py::arg("train"), py::arg("micro"),
-             py::arg("accumulation"), py::arg("ranks"),
-             "The three batch sizes from those that are not None. Raises ConfigError.");
 }
 
 }  // namespace capstan::python

@@ -7,6 +7,7 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "The C++ engine behind the package capstan.";
   capstan::python::bind_errors(module);
   capstan::python::bind_config(module);
+  capstan::python::bind_batch(module);
   capstan::python::bind_schedule(module);
   capstan::python::bind_layout(module);
   capstan::python::bind_launch(module);

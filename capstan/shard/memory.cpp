@@ -1,7 +1,6 @@
 #include "capstan/shard/memory.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 namespace capstan::shard {
@@ -9,6 +8,7 @@ namespace {
 
 using store::MemoryKind;
 using store::MemoryUse;
+using store::Placement;
 
 struct UnitBytes {
   std::int64_t whole = 0;  // gathered parameters
@@ -136,72 +136,10 @@ MemoryUse fresh_bytes(const UnitSpec& unit, const Settings& settings) {
 
 }  // namespace
 
-namespace {
-
-// The last units among those that `may`, until they hold this share of all elements that may.
-std::vector<bool> last_units(const Plan& plan, double share, const std::vector<bool>& may) {
-  double all = 0;
-  for (std::size_t i = 0; i < may.size(); ++i) {
-    if (may[i]) all += static_cast<double>(plan.units[i].layout.padded_elems());
-  }
-  std::vector<bool> taken(may.size(), false);
-  double elems = 0;
-  for (std::size_t i = may.size(); i-- > 0;) {
-    if (!may[i] || elems >= share * all) continue;
-    taken[i] = true;
-    elems += static_cast<double>(plan.units[i].layout.padded_elems());
-  }
-  return taken;
-}
-
-// Raises `share`, which `may` bounds, by one unit; false: there is none left.
-bool raise(const Plan& plan, const std::vector<bool>& may, double most, double& share) {
-  const std::vector<bool> now = last_units(plan, share, may);
-  const std::vector<bool> limit = last_units(plan, most, may);
-  double all = 0;
-  double elems = 0;
-  bool raised = false;
-  for (std::size_t i = may.size(); i-- > 0;) {
-    if (!may[i]) continue;
-    const auto size = static_cast<double>(plan.units[i].layout.padded_elems());
-    all += size;
-    const bool next = !raised && !now[i] && limit[i];
-    raised = raised || next;
-    if (now[i] || next) elems += size;
-  }
-  if (raised) share = (elems - 0.5) / all;  // half an element less: exactly these
-  return raised;
-}
-
-std::vector<bool> trainable_units(const Plan& plan) {
-  std::vector<bool> may;
-  may.reserve(plan.units.size());
-  for (const UnitSpec& unit : plan.units) may.push_back(unit.trainable);
-  return may;
-}
-
-std::vector<bool> released_units(const Plan& plan, const Settings& settings) {
-  std::vector<bool> may;
-  may.reserve(plan.units.size());
-  for (const UnitSpec& unit : plan.units) may.push_back(bytes_of(unit, settings).released);
-  return may;
-}
-
-}  // namespace
-
-std::vector<bool> states_on_host(const Plan& plan, const Settings& settings) {
-  return last_units(plan, settings.host.optimizer_share, trainable_units(plan));
-}
-
-std::vector<bool> params_on_host(const Plan& plan, const Settings& settings) {
-  return last_units(plan, settings.host.params_share, released_units(plan, settings));
-}
-
 std::int64_t device_need(const Plan& plan, const Settings& settings) {
   // Gradient buffers of a whole unit at a time: one is filled, one is reduced, one leaves.
   constexpr std::int64_t kLocals = 3;
-  const std::vector<bool> states = states_on_host(plan, settings);
-  const std::vector<bool> shards = params_on_host(plan, settings);
+  const std::vector<UnitHomes> homes = choose_homes(plan, settings.policy, settings.host.homes);
   const bool at_step = settings.reduce.schedule == ReduceSchedule::at_step;
   std::int64_t kept = 0;
   std::int64_t whole = 0;
@@ -209,10 +147,11 @@ std::int64_t device_need(const Plan& plan, const Settings& settings) {
   std::int64_t largest_local = 0;
   for (std::size_t i = 0; i < plan.units.size(); ++i) {
     const UnitBytes unit = bytes_of(plan.units[i], settings);
-    kept += unit.near + (shards[i] ? 0 : unit.shard);
-    if (!states[i]) kept += unit.states + unit.sum;
+    const bool shard_here = homes[i].params == Placement::device;
+    kept += unit.near + (shard_here ? unit.shard : 0);
+    if (homes[i].states == Placement::device) kept += unit.states + unit.sum;
     if (at_step || unit.resident) kept += unit.local;
-    const std::int64_t gathered = shards[i] ? plan.units[i].whole_bytes() : unit.whole;
+    const std::int64_t gathered = shard_here ? unit.whole : plan.units[i].whole_bytes();
     whole += gathered;
     largest_whole = std::max(largest_whole, gathered);
     largest_local = std::max(largest_local, unit.local + unit.converted);
@@ -222,23 +161,19 @@ std::int64_t device_need(const Plan& plan, const Settings& settings) {
 }
 
 void spill(const Plan& plan, std::int64_t device_bytes, Settings& settings) {
-  const double most_states = std::exchange(settings.host.optimizer_share, 0.0);
-  const double most_params = std::exchange(settings.host.params_share, 0.0);
-  while (device_need(plan, settings) > device_bytes) {
-    if (raise(plan, trainable_units(plan), most_states, settings.host.optimizer_share)) continue;
-    if (raise(plan, released_units(plan, settings), most_params, settings.host.params_share)) {
-      continue;
-    }
-    return;
+  const Homes most = settings.host.homes;
+  settings.host.homes.optimizer.share = settings.host.homes.params.share = 0;
+  while (device_need(plan, settings) > device_bytes &&
+         move_one_more(plan, settings.policy, most, settings.host.homes)) {
   }
 }
 
 std::vector<bool> early_units(const Plan& plan, const Settings& settings) {
   std::vector<bool> early(plan.units.size(), false);
-  const std::vector<bool> on_host = states_on_host(plan, settings);
+  const std::vector<UnitHomes> homes = choose_homes(plan, settings.policy, settings.host.homes);
   std::int64_t bytes = 0;
   for (std::size_t i = plan.units.size(); i-- > 0;) {
-    if (!on_host[i]) continue;
+    if (homes[i].states == Placement::device) continue;
     bytes += fresh_bytes(plan.units[i], settings).total();
     if (bytes > settings.host.early_bytes) break;
     early[i] = true;
@@ -248,14 +183,13 @@ std::vector<bool> early_units(const Plan& plan, const Settings& settings) {
 
 MemoryUse disk_forecast(const Plan& plan, const Settings& settings) {
   MemoryUse use;
-  const std::vector<bool> states = states_on_host(plan, settings);
-  const std::vector<bool> shards = params_on_host(plan, settings);
+  const std::vector<UnitHomes> homes = choose_homes(plan, settings.policy, settings.host.homes);
   for (std::size_t i = 0; i < plan.units.size(); ++i) {
     const UnitSpec& unit = plan.units[i];
-    if (states[i] && !settings.host.swap_folders.empty()) {
+    if (homes[i].states == Placement::nvme) {
       use[MemoryKind::optimizer] += fresh_bytes(unit, settings)[MemoryKind::optimizer];
     }
-    if (shards[i] && !settings.host.param_folders.empty()) {
+    if (homes[i].params == Placement::nvme) {
       use[MemoryKind::parameters] += unit.layout.shard_elems() * size_bytes(unit.dtype);
     }
   }
@@ -264,20 +198,18 @@ MemoryUse disk_forecast(const Plan& plan, const Settings& settings) {
 
 MemoryUse host_forecast(const Plan& plan, const Settings& settings) {
   MemoryUse use;
-  const std::vector<bool> on_host = states_on_host(plan, settings);
-  const std::vector<bool> shards = params_on_host(plan, settings);
+  const std::vector<UnitHomes> homes = choose_homes(plan, settings.policy, settings.host.homes);
   const std::vector<bool> early = early_units(plan, settings);
   for (std::size_t i = 0; i < plan.units.size(); ++i) {
     const UnitSpec& unit = plan.units[i];
     if (early[i]) use += fresh_bytes(unit, settings);
     const UnitBytes bytes = bytes_of(unit, settings);
-    const bool params = shards[i] && settings.host.param_folders.empty();
+    const bool params = homes[i].params == Placement::host;
     if (params) {
       use[MemoryKind::parameters] += unit.layout.shard_elems() * size_bytes(unit.dtype);
     }
-    if (!on_host[i]) continue;
-    use[MemoryKind::gradients] += bytes.sum;
-    if (!settings.host.swap_folders.empty()) continue;
+    if (homes[i].gradients() == Placement::host) use[MemoryKind::gradients] += bytes.sum;
+    if (homes[i].states != Placement::host) continue;
     use[MemoryKind::optimizer] += bytes.states;
     // A master that cannot be the parameters themselves, because those are elsewhere.
     if (!params && master_dtype(settings.states, unit.dtype) == unit.dtype) {

@@ -20,13 +20,9 @@ struct MemoryForecast {
 
 MemoryForecast forecast(const Plan& plan, const Settings& settings);
 
-// By unit: whether its optimizer state, or its shard of the parameters, lives on the host.
-std::vector<bool> states_on_host(const Plan& plan, const Settings& settings);
-std::vector<bool> params_on_host(const Plan& plan, const Settings& settings);
-
 // The most that one rank holds on the device in a step, activations aside.
 std::int64_t device_need(const Plan& plan, const Settings& settings);
-// Puts on the host what does not fit: states first, then parameters, each up to the share that
+// Puts off the device what does not fit: states first, then parameters, each up to the share that
 // `settings` has now. Whole units, and no more of them than `device_bytes` demands.
 void spill(const Plan& plan, std::int64_t device_bytes, Settings& settings);
 

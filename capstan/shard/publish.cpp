@@ -7,8 +7,7 @@
 namespace capstan::shard {
 
 bool ShardedModel::sends_values(int unit) const {
-  return on_host_[static_cast<std::size_t>(unit)] &&
-         !units_[static_cast<std::size_t>(unit)].shard_on_host();
+  return updates_on_host(unit) && !units_[static_cast<std::size_t>(unit)].shard_on_host();
 }
 
 at::Tensor ShardedModel::new_values(int unit, std::int64_t elems) {

@@ -7,6 +7,7 @@
 
 #include "capstan/base/option_names.h"
 #include "capstan/shard/gather.h"
+#include "capstan/shard/homes.h"
 #include "capstan/shard/policy.h"
 #include "capstan/shard/reduce.h"
 #include "capstan/shard/states.h"
@@ -14,19 +15,9 @@
 
 namespace capstan::shard {
 
-// What lives in host memory instead of the device's.
+// What lives in host memory or on disks instead of the device.
 struct HostSettings {
-  // Share of the elements whose master, moments and gradient sums do; and of those whose shards do,
-  // among units that are released between uses. The last units in the plan: their gradients come
-  // first, and forward uses them last.
-  double optimizer_share = 0;
-  double params_share = 0;
-  bool pin = true;         // page-locked memory, but for shards
-  bool pin_params = true;  // of shards
-  // Where optimizer state, or shards, are on disks: the folders of their files. The update runs on
-  // the host.
-  std::vector<std::string> swap_folders;
-  std::vector<std::string> param_folders;
+  Homes homes;
   store::ReadAhead read_ahead;  // of shards on disks
   // Units may be updated while the next forward runs. For those that stay whole between uses, a
   // reader outside of the model's forward would see old values.
@@ -37,7 +28,10 @@ struct HostSettings {
   std::int64_t piece_elems = std::int64_t{1} << 23;  // updated, and sent to the device, at a time
   std::string out_of_memory_advice;
 
-  bool used() const { return optimizer_share > 0 || params_share > 0; }
+  bool used() const { return homes.optimizer.used() || homes.params.used(); }
+  bool pins_states() const {
+    return homes.optimizer.used() ? homes.optimizer.pin : homes.params.pin;
+  }
 };
 
 struct Settings {

@@ -35,8 +35,7 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::MeshGroups& 
       groups_(model_groups(plan_, mesh)),
       pool_(model.home(), ledger_, settings_.out_of_memory_advice) {
   check_plans_agree();
-  on_host_ = states_on_host(plan_, settings_);
-  params_on_host_ = params_on_host(plan_, settings_);
+  homes_ = choose_homes(plan_, settings_.policy, settings_.host.homes);
   if (settings_.host.used()) {
     // Page-locked memory serves copies to another device; there are none for a model on the CPU.
     const HostSettings& host = settings_.host;
@@ -44,11 +43,15 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::MeshGroups& 
       return store::Pool::of_host(host_ledger_, host.out_of_memory_advice,
                                   pin && !pool_.device().is_cpu());
     };
-    host_pool_ = make_pool(host.pin);
-    if (host.pin_params != host.pin) shard_pool_ = make_pool(host.pin_params);
+    host_pool_ = make_pool(host.pins_states());
+    if (host.homes.params.pin != host.pins_states()) shard_pool_ = make_pool(host.homes.params.pin);
     traffic_ = std::make_unique<HostTraffic>(pool_.device(), group().recorder().get());
-    host_grads_ =
-        std::make_unique<HostGrads>(on_host_, settings_.reduce.accum, *traffic_, *host_pool_);
+    std::vector<bool> leave;
+    for (const UnitHomes& unit : homes_) {
+      leave.push_back(unit.gradients() != store::Placement::device);
+    }
+    host_grads_ = std::make_unique<HostGrads>(std::move(leave), settings_.reduce.accum, *traffic_,
+                                              *host_pool_);
   }
   open_swap_files();
   adopt(model);
@@ -84,20 +87,20 @@ std::string ShardedModel::why_not_pinned() const {
 }
 
 void ShardedModel::open_swap_files() {
-  const auto open = [this](const std::vector<std::string>& folders, store::MemoryKind kind) {
+  const auto open = [this](const Home& home, store::MemoryKind kind) {
     return std::make_unique<store::SwapFiles>(store::SwapOptions{
-        .folders = {folders.begin(), folders.end()},
+        .folders = {home.folders.begin(), home.folders.end()},
         .needed_bytes = disk_forecast(plan_, settings_)[kind],
         .label = fmt::format("{} of rank {}", store::to_string(kind), groups_.all.rank()),
         .layout_hash = fingerprint(plan_),
         .direct = kind == store::MemoryKind::optimizer});
   };
-  if (!settings_.host.swap_folders.empty()) {
-    swap_files_ = open(settings_.host.swap_folders, store::MemoryKind::optimizer);
+  if (settings_.host.homes.optimizer.on_disk()) {
+    swap_files_ = open(settings_.host.homes.optimizer, store::MemoryKind::optimizer);
     swap_pool_ = store::Pool::of_disk(disk_ledger_, *swap_files_);
   }
-  if (!settings_.host.param_folders.empty()) {
-    param_files_ = open(settings_.host.param_folders, store::MemoryKind::parameters);
+  if (settings_.host.homes.params.on_disk()) {
+    param_files_ = open(settings_.host.homes.params, store::MemoryKind::parameters);
     param_pool_ = store::Pool::of_disk(disk_ledger_, *param_files_);
     store::Pool& host = shard_pool_ != nullptr ? *shard_pool_ : *host_pool_;
     reader_ = std::make_unique<store::SwapReader>(*param_files_, host, settings_.host.read_ahead,
@@ -105,12 +108,13 @@ void ShardedModel::open_swap_files() {
   }
 }
 
-StatesHome ShardedModel::home_of(int unit) {
-  const bool on_host = on_host_[static_cast<std::size_t>(unit)];
-  if (on_host && swap_pool_ != nullptr) return {*swap_pool_, on_host, /*beside_params=*/false};
-  const bool shard_on_host = params_on_host_[static_cast<std::size_t>(unit)];
-  const bool beside = on_host == shard_on_host && (!shard_on_host || param_pool_ == nullptr);
-  return {on_host ? *host_pool_ : pool_, on_host, beside};
+StatesHome ShardedModel::states_home(int unit) {
+  const auto [params, states] = homes(unit);
+  store::Pool& pool = states == store::Placement::device ? pool_
+                      : states == store::Placement::host ? *host_pool_
+                                                         : *swap_pool_;
+  const bool one_copy = states == params && states != store::Placement::nvme;
+  return {pool, updates_on_host(unit), one_copy};
 }
 
 // Of each set of units with the ranks that share them.
@@ -138,13 +142,14 @@ void ShardedModel::check_same_use(int boundary) {
       comm::from_all_ranks(group(), device(), boundary, "use check");
   for (int rank = 0; rank < groups_.all.size(); ++rank) {
     if (all[static_cast<std::size_t>(rank)] == boundary) continue;
-    throw CommError(
-        {.what =
-             fmt::format("rank {} uses unit #{} of the model while rank {} uses #{}",
+    throw CommError({.what = fmt::format(
+                         "rank {} uses unit #{} of the model while rank {} uses #{}",
                          groups_.all.rank(), boundary, rank, all[static_cast<std::size_t>(rank)]),
-         .where = fmt::format("group {}", groups_.all.name()),
-         .fix = "make all ranks call the same modules in the same order, or declare the diverging "
-                "modules one unit (zero_optimization.leaf_module)"});
+                     .where = fmt::format("group {}", groups_.all.name()),
+                     .fix = fmt::format(
+                         "make all ranks call the same modules in the same order, or declare the "
+                         "diverging modules one unit ({})",
+                         settings_.names("shard.leaf_modules"))});
   }
 }
 
@@ -175,7 +180,7 @@ Unit ShardedModel::adopt_unit(const ModelView& model, int index) {
   const bool keep_whole = spec.resident || settings_.policy.params != Gather::per_use;
   if (spec.trainable) {
     states_[i] = make_states(spec, members, owned_elems(spec, sharded, groups(index).cut->rank()),
-                             settings_.states, home_of(index));
+                             settings_.states, states_home(index));
   }
   const auto& on_host = shard_pool_ != nullptr ? shard_pool_ : host_pool_;
   const auto& shards = param_pool_ != nullptr ? param_pool_ : on_host;
@@ -183,7 +188,8 @@ Unit ShardedModel::adopt_unit(const ModelView& model, int index) {
             UnitRole{.rank = groups(index).cut->rank(),
                      .keep_whole = keep_whole,
                      .near_rank = mesh_.place(spec.axes.near),
-                     .shard_home = params_on_host_[i] ? shards.get() : nullptr});
+                     .shard_home =
+                         homes(index).params == store::Placement::device ? nullptr : shards.get()});
   if (!keep_whole) {
     unit.keep_near();
     unit.release();
@@ -262,7 +268,7 @@ void ShardedModel::lend(int unit) {
 }
 
 bool ShardedModel::can_update_late(int unit) const {
-  if (late_ == nullptr || !on_host_[static_cast<std::size_t>(unit)]) return false;
+  if (late_ == nullptr || !updates_on_host(unit)) return false;
   if (reader_ != nullptr) return false;  // what is read ahead must be up to date
   const bool resident = plan_.units[static_cast<std::size_t>(unit)].resident;
   // Between several ranks only what is gathered at its next use: all else is published at once.
@@ -353,8 +359,9 @@ void ShardedModel::finish_gradients() {
                                counted(std::ssize(names), "trainable parameter"),
                                fmt::join(names, ", ")),
            .where = fmt::format("step on rank {}", groups_.all.rank()),
-           .fix = "freeze them (requires_grad = false), use them in the loss, or allow unused "
-                  "parameters (zero_optimization.ignore_unused_parameters)"});
+           .fix = fmt::format("freeze them (requires_grad = false), use them in the loss, or allow "
+                              "unused parameters ({})",
+                              settings_.names("shard.unused_parameters"))});
     }
   }
   reducer_->finish();
@@ -365,7 +372,7 @@ void ShardedModel::finish_gradients() {
 }
 
 const at::Tensor& ShardedModel::gradient_shard(int unit) const {
-  if (on_host_[static_cast<std::size_t>(unit)]) return host_grads_->sum(unit);
+  if (updates_on_host(unit)) return host_grads_->sum(unit);
   return reducer_->sum(unit);
 }
 

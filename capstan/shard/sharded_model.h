@@ -14,6 +14,7 @@
 #include "capstan/base/own_process.h"
 #include "capstan/shard/early_updates.h"
 #include "capstan/shard/gather.h"
+#include "capstan/shard/homes.h"
 #include "capstan/shard/host_grads.h"
 #include "capstan/shard/late_updates.h"
 #include "capstan/shard/model_view.h"
@@ -131,7 +132,9 @@ class ShardedModel {
   void check_same_use(int boundary);
   void adopt(const ModelView& model);
   Unit adopt_unit(const ModelView& model, int index);
-  StatesHome home_of(int unit);
+  const UnitHomes& homes(int unit) const { return homes_[static_cast<std::size_t>(unit)]; }
+  bool updates_on_host(int unit) const { return homes(unit).states != store::Placement::device; }
+  StatesHome states_home(int unit);
   void settle_late();
   void open_swap_files();
   void read_shards_ahead();
@@ -154,8 +157,7 @@ class ShardedModel {
   std::unique_ptr<store::Pool> host_pool_;   // null where nothing lives on the host, like the next
   std::unique_ptr<store::Pool> shard_pool_;  // of shards there, where it is another one
   std::unique_ptr<HostTraffic> traffic_;
-  std::vector<bool> on_host_;         // by unit: its optimizer state
-  std::vector<bool> params_on_host_;  // by unit: its shard
+  std::vector<UnitHomes> homes_;  // by unit
   std::unique_ptr<HostGrads> host_grads_;
   bool constants_agree_ = false;  // whether the ranks' parameters of one value are the same ones
   std::vector<Unit> units_;

@@ -19,6 +19,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/engine/settings.h"
+#include "capstan/shard/homes.h"
 #include "capstan/shard/memory.h"
 #include "capstan/shard/torch_dtype.h"
 #include "tests/engine/engine_fixture.h"
@@ -176,24 +177,29 @@ TEST(Offload, SpillsOnlyWhatTheDeviceCannotHold) {
     options.store.params.placement = Placement::host;
     Engine engine(model, options, {.group = &group});
     const shard::Plan& plan = engine.sharded().plan();
-    const auto count = [](const std::vector<bool>& units) {
-      return std::count(units.begin(), units.end(), true);
+    const auto states_on_host = [&plan](const shard::Settings& settings) {
+      return std::ranges::count(shard::choose_homes(plan, settings.policy, settings.host.homes),
+                                Placement::host, &shard::UnitHomes::states);
+    };
+    const auto params_on_host = [&plan](const shard::Settings& settings) {
+      return std::ranges::count(shard::choose_homes(plan, settings.policy, settings.host.homes),
+                                Placement::host, &shard::UnitHomes::params);
     };
     const shard::Settings all = engine.sharded().settings();
     shard::Settings none = all;
-    none.host.optimizer_share = none.host.params_share = 0;
+    none.host.homes.optimizer.share = none.host.homes.params.share = 0;
     const std::int64_t least = shard::device_need(plan, all);
     const std::int64_t most = shard::device_need(plan, none);
-    const auto all_states = count(shard::states_on_host(plan, all));
+    const auto all_states = states_on_host(all);
     bool partly = false;
     auto last_states = all_states;
-    auto last_params = count(shard::params_on_host(plan, all));
+    auto last_params = params_on_host(all);
     for (int tenths = 0; tenths <= 10; ++tenths) {
       const std::int64_t bytes = least + (most - least) * tenths / 10;
       shard::Settings settings = all;
       shard::spill(plan, bytes, settings);
-      const auto states = count(shard::states_on_host(plan, settings));
-      const auto params = count(shard::params_on_host(plan, settings));
+      const auto states = states_on_host(settings);
+      const auto params = params_on_host(settings);
       EXPECT_LE(shard::device_need(plan, settings), bytes) << tenths;
       EXPECT_LE(states, last_states) << tenths;
       EXPECT_LE(params, last_params) << tenths;

@@ -236,7 +236,7 @@ TEST(Offload, TakesOnlyWhatTheDeviceCannotHold) {
       options.store.device_bytes = room;
       options.store.activation_bytes = 0;
       World world(group, options);
-      const double share = world.engine.sharded().settings().host.optimizer_share;
+      const double share = world.engine.sharded().settings().host.homes.optimizer.share;
       EXPECT_TRUE(room == 0 ? share > 0.9 : share == 0) << share;
     }
   });
@@ -281,7 +281,7 @@ TEST(Offload, HandsItsSizesAndPinningOn) {
   const shard::Settings settings =
       engine::shard_settings(options, layout::Mesh({.shard = 2}, 2), {});
   EXPECT_EQ(settings.host.piece_elems, 100);
-  EXPECT_FALSE(settings.host.pin);
+  EXPECT_FALSE(settings.host.homes.optimizer.pin);
 }
 
 TEST(Offload, PinsTheMemoryOfEachSectionAsThatSectionSays) {
@@ -293,13 +293,14 @@ TEST(Offload, PinsTheMemoryOfEachSectionAsThatSectionSays) {
       options.store.params.pin = params;
       const shard::HostSettings host =
           engine::shard_settings(options, layout::Mesh({.shard = 2}, 2), {}).host;
-      EXPECT_EQ(host.pin, states);
-      EXPECT_EQ(host.pin_params, params);
+      EXPECT_EQ(host.pins_states(), states);
+      EXPECT_EQ(host.homes.params.pin, params);
     }
   }
   options.store.optimizer = {};  // on the device: its pin_memory says nothing
   options.store.params.pin = false;
-  EXPECT_FALSE(engine::shard_settings(options, layout::Mesh({.shard = 2}, 2), {}).host.pin);
+  EXPECT_FALSE(
+      engine::shard_settings(options, layout::Mesh({.shard = 2}, 2), {}).host.pins_states());
 }
 
 TEST(Description, SaysOverHowManyRanksStatesAreCut) {
