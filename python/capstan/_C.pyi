@@ -101,6 +101,7 @@ class StepReport:
     applied: bool
     grad_norm: float
     loss_scale: float
+    lr: list[float]  # of a configured optimizer, by parameter group
     non_finite: str
 
 class Progress:

@@ -109,6 +109,12 @@ class Engine(Checkpoints, torch.nn.Module):
     def stage(self):
         return self.core_config.value("zero_optimization.stage")
 
+    @property
+    def progress(self):
+        """Counters of the run: micro_steps, steps (skipped ones included), skipped, and samples over all ranks."""
+        self._check_open()
+        return self.core.progress
+
     def _take_over(self):
         shards = self.stage == 3
         for index, param in enumerate(self.view.params):

@@ -168,9 +168,37 @@ def one_rank(stage, kind, folder, expected):
     for stranger in (nn.Parameter(torch.ones(2)), engine.module.frozen.weight):
         with pytest.raises(capstan.ConfigError, match="no open engine trains it"):
             capstan.read_state(stranger, "master")
+    of_the_configuration(stage, folder)
     if stage == 3:
         assert train(made(stage, kind, capstan.sharded))[0] == losses
     assert "deepspeed" not in sys.modules
+
+
+def of_the_configuration(stage, folder):
+    """An optimizer and a schedule that only the configuration names."""
+    section = {"optimizer": {"type": "AdamW", "params": RATES}, "train_micro_batch_size_per_gpu": 4,
+               "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 3, "warmup_max_lr": 1e-2, "warmup_type": "linear"}},
+               "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}}
+    engine, model = capstan.initialize(built(), section), built()
+    optimizer, rates = torch.optim.AdamW(model.parameters(), **RATES), []
+    for step in range(STEPS):
+        engine.backward(engine(batch(step, 0, dist.get_rank())).square().mean())
+        report = engine.step()
+        optimizer.param_groups[0]["lr"], = report.lr
+        optimizer.zero_grad()
+        (sum(model(batch(step, 0, rank)).square().mean() for rank in range(dist.get_world_size())) / dist.get_world_size()).backward()
+        optimizer.step()
+        assert report.boundary and report.applied
+        rates += report.lr
+    assert rates == sorted(rates) and rates[0] < 1e-2 and rates[-1] == pytest.approx(1e-2)
+    assert (engine.progress.steps, engine.progress.skipped, engine.progress.samples) == (STEPS, 0, STEPS * 4 * dist.get_world_size())
+    moments = {n: capstan.read_state(p, "exp_avg") for n, p in trained_params(engine)}
+    same(moments, {n: optimizer.state[p]["exp_avg"] for n, p in model.named_parameters() if p.requires_grad})
+    engine.save_checkpoint(folder, tag="configured", save_latest=False)
+    after = capstan.initialize(built(), section)
+    after.load_checkpoint(folder, "configured")
+    assert after.progress.steps == STEPS
+    assert all(torch.equal(capstan.read_state(p, "exp_avg"), moments[n]) for n, p in trained_params(after))
 
 
 def main(world):
