@@ -51,13 +51,21 @@ struct Result {
   std::vector<at::Tensor> params;
   std::int64_t skipped = 0;
 
-  bool operator==(const Result& other) const {
-    if (losses != other.losses || norms != other.norms || skipped != other.skipped) return false;
-    for (std::size_t i = 0; i < params.size(); ++i) {
-      if (!params[i].equal(other.params[i])) return false;
+  // Empty: nothing does.
+  std::string what_differs(const Result& other) const {
+    std::string text;
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      if (losses[i] != other.losses[i]) text += fmt::format(" loss {}", i);
     }
-    return true;
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      if (norms[i] != other.norms[i]) text += fmt::format(" norm {}", i);
+    }
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      if (!params[i].equal(other.params[i])) text += fmt::format(" parameter {}", i);
+    }
+    return skipped == other.skipped ? text : text + " skipped";
   }
+  bool operator==(const Result& other) const { return what_differs(other).empty(); }
 };
 
 enum class Host {
@@ -195,10 +203,12 @@ bool stages_agree(const Cell& cell, comm::Group& group, c10::Device device) {
       comm::Group delayed(
           test::delay_streams(c10::intrusive_ptr<c10d::Backend>::reclaim_copy(&group.backend()),
                               kMaxDelayCycles, static_cast<std::uint64_t>(place.stage + 1)));
-      if (train(cell, place, late ? delayed : group, device) == reference) continue;
-      fmt::print(stderr, "rank {}: {}: stage {} placement {}{}{} differs from stage 0\n",
+      const std::string differs =
+          train(cell, place, late ? delayed : group, device).what_differs(reference);
+      if (differs.empty()) continue;
+      fmt::print(stderr, "rank {}: {}: stage {} placement {}{}{} differs from stage 0:{}\n",
                  group.rank(), text_of(cell), place.stage, static_cast<int>(place.host),
-                 place.leaves ? " aside" : "", late ? " with late streams" : "");
+                 place.leaves ? " aside" : "", late ? " with late streams" : "", differs);
       return false;
     }
   }
