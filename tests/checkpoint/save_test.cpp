@@ -103,6 +103,21 @@ TEST(Save, AFlippedBitIsRefusedByTheTensorsName) {
   EXPECT_THAT(verified.problems.front(), HasSubstr("optimizer.exp_avg.safetensors"));
 }
 
+// The bytes are as they were, but another reader would take them for something else.
+TEST(Save, AHeaderThatContradictsTheIndexIsFound) {
+  const test::TempFolder folder;
+  const auto checkpoint = save({.folder = folder.path()}).folder;
+  const auto file = checkpoint / "master.safetensors";
+  std::ifstream in(file, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  const std::size_t dtype = bytes.find("F32");
+  ASSERT_NE(dtype, std::string::npos);
+  bytes.replace(dtype, 3, "I32");
+  std::ofstream(file, std::ios::binary) << bytes;
+  EXPECT_THAT(verify(checkpoint).problems,
+              testing::ElementsAre(HasSubstr("another place or shape than the index says")));
+}
+
 TEST(Save, ADamagedIndexOrConfigIsFound) {
   const test::TempFolder folder;
   const auto checkpoint = save({.folder = folder.path()}).folder;

@@ -95,6 +95,32 @@ TEST(Gatherer, LendsMemoryThatOutlivesTheRelease) {
   });
 }
 
+// What was kept for a use that did not come, and what was gathered ahead for one: its gather is
+// ended before its memory goes.
+TEST(Gatherer, ReleasesEverythingAtTheEndOfAPass) {
+  run_ranks(2, [](comm::Group& group) {
+    ThreeUnits model(group);
+    Gatherer gatherer(
+        model.units, model.groups,
+        {.prefetch_bytes = 1 << 20, .max_live_bytes = 1 << 20, .max_reuse_bytes = 1 << 20});
+    const auto use = [&](int unit) {
+      gatherer.need({&unit, 1});
+      gatherer.done({&unit, 1});
+    };
+    for (const int unit : {0, 1, 0, 2}) use(unit);
+    gatherer.end_pass();
+    EXPECT_EQ(gatherer.live_bytes(), 0);
+    for (const Unit& unit : model.units) EXPECT_EQ(unit.state(), UnitState::sharded);
+    const auto gathers = [&group] { return group.counters()[comm::OpKind::all_gather].calls; };
+    const std::int64_t before = gathers();
+    use(0);  // the others are on their way
+    EXPECT_EQ(model.units[2].state(), UnitState::gathering);
+    gatherer.end_pass();
+    EXPECT_EQ(gathers() - before, 3);
+    EXPECT_EQ(gatherer.live_bytes(), 0);
+  });
+}
+
 // What is used again soon stays, but goes where the limit wants room for what is needed now: first
 // what is needed last.
 TEST(Gatherer, EvictsWhatIsUsedLastWhenTheLimitIsReached) {
