@@ -312,8 +312,13 @@ TEST(Programs, APlainBackwardWorksUnlessTheLossMustBeScaled) {
     loss_at(model, seed).backward();
   };
   for (const int stage : {0, 3}) {
-    EXPECT_TRUE(all_equal(train(2, fp32_options(stage), foreign).params,
-                          train(2, fp32_options(stage), plain_micro).params));
+    for (const int backwards : {1, 2}) {  // divided by a power of two: the same bits
+      engine::Options options = fp32_options(stage);
+      options.batch.accumulation_steps = backwards;
+      EXPECT_TRUE(
+          all_equal(train(2, options, foreign).params, train(2, options, plain_micro).params))
+          << "stage " << stage << ", " << backwards << " backwards";
+    }
   }
   engine::Options fp16 = fp32_options(1);
   fp16.precision.params = DType::fp16;

@@ -85,6 +85,10 @@ TEST(Plan, FingerprintTellsModelsApart) {
   EXPECT_EQ(print(100, "w"), print(100, "w"));
   EXPECT_NE(print(100, "w"), print(101, "w"));
   EXPECT_NE(print(100, "w"), print(100, "v"));
+  const auto shaped = [](std::vector<std::int64_t> sizes) {
+    return fingerprint(make_plan({{.name = "w", .sizes = std::move(sizes)}}, {}, options(2)));
+  };
+  EXPECT_NE(shaped({4, 25}), shaped({25, 4}));
 }
 
 TEST(Policy, StagesAreValues) {

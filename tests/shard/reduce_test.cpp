@@ -92,5 +92,47 @@ TEST(Reducer, KeepsGradientsLocalUntilASyncFollows) {
   });
 }
 
+// Also what came after the last reduction.
+TEST(Reducer, ReducesAtTheStepWhatNoSyncFollowed) {
+  run_ranks(2, [](comm::Group& group) {
+    const Plan plan = two_units(2);
+    store::Ledger ledger;
+    store::Pool pool(c10::kCPU, ledger);
+    const ModelGroups groups{group, std::vector<UnitGroups>(plan.units.size(), {.cut = &group})};
+    Reducer reducer(plan, groups, pool, {.schedule = ReduceSchedule::per_backward});
+    for (const bool sync : {true, false}) {
+      reducer.begin_backward(sync);
+      reducer.arrived(1, grad_of(1));
+      reducer.arrived(0, grad_of(2));
+      reducer.end_backward();
+    }
+    reducer.finish();
+    expect_sum(reducer, 0, 8);
+    expect_sum(reducer, 1, 4);
+  });
+}
+
+// 256 + 1 is 256 in bf16.
+TEST(Reducer, AddsGradientsOf16BitsInFp32) {
+  for (const int world : {1, 2}) {
+    run_ranks(world, [world](comm::Group& group) {
+      const Plan plan = make_plan({{.name = "a", .sizes = {66}, .dtype = DType::bf16}},
+                                  {{.name = "a", .params = {0}}},
+                                  {.shards = world, .persistence_threshold_elems = 0});
+      store::Ledger ledger;
+      store::Pool pool(c10::kCPU, ledger);
+      const ModelGroups groups{group, {{.cut = &group}}};
+      Reducer reducer(plan, groups, pool, {.schedule = ReduceSchedule::at_step});
+      for (const double value : {256.0, 1.0}) {
+        reducer.begin_backward(/*sync=*/true);
+        reducer.arrived(0, grad_of(value).to(at::kBFloat16));
+        reducer.end_backward();
+      }
+      reducer.finish();
+      EXPECT_TRUE(reducer.sum(0).narrow(0, 0, 30).eq(257 * world).all().item<bool>());
+    });
+  }
+}
+
 }  // namespace
 }  // namespace capstan::shard
