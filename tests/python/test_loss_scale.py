@@ -112,3 +112,21 @@ def test_blenderbot_trains_in_fp16_from_the_default_scale():
     pytest.importorskip("transformers", reason="needs the package transformers")
     import hugging_face  # noqa: F401  loads what the ranks need
     ranks.run(2, train_blenderbot)
+
+
+def schedule_of_a_script():
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
+    config = {"train_batch_size": 1, "fp16": {"enabled": True, "initial_scale_power": 16, "hysteresis": 1}}
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, lr_scheduler=schedule, config=config)
+    seen = []
+    for factor in (1e4, 1e-3):  # the first one overflows
+        engine.backward(engine(torch.ones(1, 4).half()).float().sum() * factor)
+        engine.step()
+        seen.append((engine.skipped_steps, engine.get_lr()[0]))
+    return seen
+
+
+def test_a_skipped_step_does_not_move_the_schedule_of_a_script():
+    assert ranks.run(1, schedule_of_a_script) == [[(1, 1.0), (1, 0.5)]]
