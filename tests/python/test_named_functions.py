@@ -304,3 +304,21 @@ def accumulate_everywhere():
 
 def test_no_sync_keeps_gradients_on_their_rank_until_the_last_backward():
     ranks.run(2, accumulate_everywhere)
+
+
+# Accumulation
+
+def boundaries():
+    engine = make(nn.Linear(4, 4), 1, gradient_accumulation_steps=3)
+    seen = []
+    for _ in range(6):
+        before = engine.module.weight.detach().clone()
+        engine.backward(engine(torch.ones(2, 4)).sum())
+        told = engine.is_gradient_accumulation_boundary()
+        engine.step()
+        seen.append((told, not torch.equal(before, engine.module.weight)))
+    return seen
+
+
+def test_the_boundary_of_accumulation_is_where_the_weights_move():
+    assert ranks.run(1, boundaries) == [[(False, False), (False, False), (True, True)] * 2]
