@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <ATen/ops/empty_like.h>
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
@@ -49,21 +51,27 @@ void sum_parts(const GroupState& group, at::Tensor& mine, const at::Tensor& rece
                     accumulate);
 }
 
+struct BlockSum {
+  int ranks = 1;  // of a block
+  bool accumulate = false;
+};
+
 // The same in blocks of ranks, then over the blocks.
 void sum_parts_in_blocks(const GroupState& group, at::Tensor& mine, const at::Tensor& received,
-                         const at::Tensor& whole, ReduceOptions options) {
+                         const at::Tensor& whole, const BlockSum& how) {
   const std::int64_t part = mine.numel();
+  const profile::Span span = sum_span(group, whole);
   std::vector<at::Tensor> blocks;
-  for (int first = 0; first < group.size; first += options.blocks_of) {
+  for (int first = 0; first < group.size; first += how.ranks) {
     std::vector<at::Tensor> parts;
-    for (int rank = first; rank < std::min(first + options.blocks_of, group.size); ++rank) {
+    for (int rank = first; rank < std::min(first + how.ranks, group.size); ++rank) {
       const bool own = group.own != nullptr && rank == group.rank;
       parts.push_back((own ? whole : received).narrow(0, rank * part, part));
     }
     blocks.push_back(at::empty_like(mine));
     sum_in_rank_order(blocks.back(), parts, /*accumulate=*/false);
   }
-  sum_in_rank_order(mine, blocks, options.accumulate);
+  sum_in_rank_order(mine, blocks, how.accumulate);
 }
 
 // Sends each rank its part of `whole`; our part arrives from everybody in `received`.
@@ -109,11 +117,12 @@ PendingOp Group::reduce_scatter(at::Tensor mine, at::Tensor whole, ReduceOptions
     });
   }
   at::Tensor received = state_->buffers.take(whole, whole.numel());
-  op.finish = [group = state_.get(), mine, whole, received, options, in_blocks]() mutable {
-    if (in_blocks) {
-      sum_parts_in_blocks(*group, mine, received, whole, options);
+  const BlockSum how{in_blocks ? options.blocks_of : 1, options.accumulate};
+  op.finish = [group = state_.get(), mine, whole, received, how]() mutable {
+    if (how.ranks > 1) {
+      sum_parts_in_blocks(*group, mine, received, whole, how);
     } else {
-      sum_parts(*group, mine, received, whole, options.accumulate);
+      sum_parts(*group, mine, received, whole, how.accumulate);
     }
     group->buffers.give_back(std::move(received));
   };

@@ -40,7 +40,8 @@ Group& MeshGroups::over(Axes axes) {
   const auto found = made_.find(key);
   if (found != made_.end()) return found->second;
   if (size == 1) {
-    Group alone(make_loopback(make_loopback_hub(1), 0), {.name = "one rank"});
+    Group alone(make_loopback(make_loopback_hub(1), 0),
+                {.name = "one rank", .recorder = all_.recorder()});
     return made_.emplace(key, std::move(alone)).first->second;
   }
   const std::string name = to_string(key);

@@ -52,6 +52,18 @@ def test_every_stage_gives_the_same_losses(text, tmp_path):
     assert losses[0] == losses[3]
 
 
+def test_hybrid_sharding_gives_the_losses_of_its_plain_runs(text, tmp_path):
+    def losses(name, zero, **capstan):
+        metrics = tmp_path / f"{name}.jsonl"
+        whole = {"stage": 3, "stage3_param_persistence_threshold": 0, **zero}
+        train("-n", 4, "--config", config(micro=1, zero_optimization=whole, capstan=capstan), "--data", text, "--max-steps", 3,
+              "--metrics", metrics, *TINY, "--sample-tokens", 0)
+        return [line["loss"] for line in read_metrics(metrics)[0]]
+
+    assert losses("near", {"zero_hpz_partition_size": 2}) == losses("plain", {})
+    assert losses("groups", {"mics_shard_size": 2}) == losses("blocks", {}, reduce_in_blocks_of=2)
+
+
 def wait_for_steps(metrics):
     deadline = time.time() + TIMEOUT
     while time.time() < deadline and (not metrics.exists() or metrics.read_text().count("\n") < 3):

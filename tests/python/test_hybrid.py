@@ -14,7 +14,7 @@ def train(zero, more=(), engines=1):
     for _ in range(engines):  # one after another
         torch.manual_seed(0)
         engine = capstan.initialize(Tied(), {"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 0,
-                                             "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},
+                                             "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "eps": 1e-3}},
                                              "zero_optimization": {"stage3_param_persistence_threshold": 0, **zero}, **dict(more)})
         for batch in batches(dist.get_rank()):
             engine.backward(loss_of(engine, batch))
@@ -65,7 +65,7 @@ def test_groups_that_do_not_divide_the_ranks_are_refused_by_their_key():
 def build_under_mics_init():
     import deepspeed
 
-    config = {"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},
+    config = {"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "eps": 1e-3}},
               "gradient_clipping": 0,
               "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0, "mics_shard_size": 2}}
     torch.manual_seed(0)

@@ -117,6 +117,7 @@ class Generator {
  public:
   Generator(const Arguments& arguments, comm::World& world, const ModelFolder& folder)
       : arguments_(arguments),
+        world_(world),
         group_(world.group()),
         folder_(folder),
         logger_(group_.rank() != 0),
@@ -134,7 +135,8 @@ class Generator {
     model_ = make_model(*folder_.model, device_);
     engine::Options options = resolved.engine;
     options.profile.steps_per_print = 0;
-    engine::Parts parts{.group = &group_, .logger = &logger_, .extras = names_in_files(*model_)};
+    engine::Parts parts{
+        .group = &group_, .groups = &world_, .logger = &logger_, .extras = names_in_files(*model_)};
     engine::make_forward_only(options, parts);
     engine_ = std::make_unique<Engine>(models::module_of(model_), options, parts);
     const auto loaded =
@@ -266,6 +268,7 @@ class Generator {
   }
 
   const Arguments& arguments_;
+  comm::World& world_;
   comm::Group& group_;
   ModelFolder folder_;
   ErrorLogger logger_;
