@@ -14,6 +14,21 @@ Plan two_units(int world) {
                    {.shards = world, .persistence_threshold_elems = 0});
 }
 
+// One rank's reducer and what it needs.
+struct Reducing {
+  Reducing(comm::Group& group, Plan of, const ReduceSettings& settings)
+      : plan(std::move(of)),
+        pool(c10::kCPU, ledger),
+        groups{group, std::vector<UnitGroups>(plan.units.size(), {.cut = &group})},
+        reducer(plan, groups, pool, settings) {}
+
+  Plan plan;
+  store::Ledger ledger;
+  store::Pool pool;
+  ModelGroups groups;
+  Reducer reducer;
+};
+
 at::Tensor grad_of(double value) { return at::full({66}, value, at::kFloat); }
 
 void expect_sum(const Reducer& reducer, int unit, double value) {
@@ -24,12 +39,8 @@ TEST(Reducer, SumsOverRanksWhateverTheSchedule) {
   for (const ReduceSchedule schedule : {ReduceSchedule::at_step, ReduceSchedule::per_backward}) {
     for (const int world : {1, 2, 3}) {
       run_ranks(world, [&](comm::Group& group) {
-        const Plan plan = two_units(world);
-        store::Ledger ledger;
-        store::Pool pool(c10::kCPU, ledger);
-        const ModelGroups groups{group,
-                                 std::vector<UnitGroups>(plan.units.size(), {.cut = &group})};
-        Reducer reducer(plan, groups, pool, {.schedule = schedule});
+        Reducing all(group, two_units(world), {.schedule = schedule});
+        Reducer& reducer = all.reducer;
         EXPECT_FALSE(reducer.began());
         for (int backward = 0; backward < 2; ++backward) {
           reducer.begin_backward(/*sync=*/true);
@@ -43,7 +54,7 @@ TEST(Reducer, SumsOverRanksWhateverTheSchedule) {
         expect_sum(reducer, 1, world * (world + 1));
         reducer.clear();
         EXPECT_FALSE(reducer.began());
-        EXPECT_EQ(ledger.now().total(), 0);
+        EXPECT_EQ(all.ledger.now().total(), 0);
       });
     }
   }
@@ -53,11 +64,8 @@ TEST(Reducer, SumsOverRanksWhateverTheSchedule) {
 // same backward. All ranks must then reduce it again, or they issue different collectives.
 TEST(Reducer, ReducesAgainOnAllRanksWhatComesLateOnOne) {
   run_ranks(3, [](comm::Group& group) {
-    const Plan plan = two_units(3);
-    store::Ledger ledger;
-    store::Pool pool(c10::kCPU, ledger);
-    const ModelGroups groups{group, std::vector<UnitGroups>(plan.units.size(), {.cut = &group})};
-    Reducer reducer(plan, groups, pool, {.schedule = ReduceSchedule::per_backward});
+    Reducing all(group, two_units(3), {.schedule = ReduceSchedule::per_backward});
+    Reducer& reducer = all.reducer;
     reducer.begin_backward(/*sync=*/true);
     reducer.arrived(1, grad_of(1));
     reducer.saw_several_graphs();
@@ -72,11 +80,8 @@ TEST(Reducer, ReducesAgainOnAllRanksWhatComesLateOnOne) {
 
 TEST(Reducer, KeepsGradientsLocalUntilASyncFollows) {
   run_ranks(2, [](comm::Group& group) {
-    const Plan plan = two_units(2);
-    store::Ledger ledger;
-    store::Pool pool(c10::kCPU, ledger);
-    const ModelGroups groups{group, std::vector<UnitGroups>(plan.units.size(), {.cut = &group})};
-    Reducer reducer(plan, groups, pool, {.schedule = ReduceSchedule::per_backward});
+    Reducing all(group, two_units(2), {.schedule = ReduceSchedule::per_backward});
+    Reducer& reducer = all.reducer;
     for (const bool sync : {false, false, true}) {
       reducer.begin_backward(sync);
       reducer.arrived(1, grad_of(1));
@@ -95,11 +100,8 @@ TEST(Reducer, KeepsGradientsLocalUntilASyncFollows) {
 // Also what came after the last reduction.
 TEST(Reducer, ReducesAtTheStepWhatNoSyncFollowed) {
   run_ranks(2, [](comm::Group& group) {
-    const Plan plan = two_units(2);
-    store::Ledger ledger;
-    store::Pool pool(c10::kCPU, ledger);
-    const ModelGroups groups{group, std::vector<UnitGroups>(plan.units.size(), {.cut = &group})};
-    Reducer reducer(plan, groups, pool, {.schedule = ReduceSchedule::per_backward});
+    Reducing all(group, two_units(2), {.schedule = ReduceSchedule::per_backward});
+    Reducer& reducer = all.reducer;
     for (const bool sync : {true, false}) {
       reducer.begin_backward(sync);
       reducer.arrived(1, grad_of(1));
@@ -116,13 +118,12 @@ TEST(Reducer, ReducesAtTheStepWhatNoSyncFollowed) {
 TEST(Reducer, AddsGradientsOf16BitsInFp32) {
   for (const int world : {1, 2}) {
     run_ranks(world, [world](comm::Group& group) {
-      const Plan plan = make_plan({{.name = "a", .sizes = {66}, .dtype = DType::bf16}},
-                                  {{.name = "a", .params = {0}}},
-                                  {.shards = world, .persistence_threshold_elems = 0});
-      store::Ledger ledger;
-      store::Pool pool(c10::kCPU, ledger);
-      const ModelGroups groups{group, {{.cut = &group}}};
-      Reducer reducer(plan, groups, pool, {.schedule = ReduceSchedule::at_step});
+      Reducing all(group,
+                   make_plan({{.name = "a", .sizes = {66}, .dtype = DType::bf16}},
+                             {{.name = "a", .params = {0}}},
+                             {.shards = world, .persistence_threshold_elems = 0}),
+                   {.schedule = ReduceSchedule::at_step});
+      Reducer& reducer = all.reducer;
       for (const double value : {256.0, 1.0}) {
         reducer.begin_backward(/*sync=*/true);
         reducer.arrived(0, grad_of(value).to(at::kBFloat16));
