@@ -98,7 +98,7 @@ class Trained {
            }) /
            count;
   }
-  std::int64_t disk_bytes() { return engine_.sharded().disk_ledger().now().total(); }
+  std::int64_t disk_bytes() { return engine_.sharded().places().disk_ledger().now().total(); }
 
  private:
   static Options options(store::Placement placement, const fs::path& folder) {
@@ -237,8 +237,8 @@ class NotedQueue final : public io::RawQueue {
 void record_update(const fs::path& folder, std::int64_t tiles, Timeline& timeline) {
   store::SwapFiles files({.folders = {folder}, .label = "nvme_bench"});
   std::vector<c10::DataPtr> memory;
-  std::vector<store::SwapTile> list(static_cast<std::size_t>(tiles));
-  for (store::SwapTile& tile : list) {
+  std::vector<store::Spans> list(static_cast<std::size_t>(tiles));
+  for (store::Spans& tile : list) {
     for (int column = 0; column < 3; ++column) {
       memory.push_back(files.take(kTileElems * 4));
       tile.emplace_back(static_cast<std::byte*>(memory.back().get()), kTileElems * 4);

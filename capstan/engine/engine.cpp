@@ -148,7 +148,7 @@ std::int64_t Engine::optimizer_steps() const { return state_->optimizer_steps();
 void Engine::set_optimizer_steps(std::int64_t steps) { state_->set_optimizer_steps(steps); }
 double Engine::loss_scale() const { return state_->loss_scale.scale; }
 std::vector<double> Engine::learning_rates() const { return state_->learning_rates(); }
-store::Ledger& Engine::ledger() { return state_->sharded->ledger(); }
+store::Ledger& Engine::ledger() { return state_->sharded->places().device_ledger(); }
 comm::Group& Engine::group() { return state_->sharded->group(); }
 shard::ShardedModel& Engine::sharded() { return *state_->sharded; }
 shard::Hooks& Engine::hooks() { return state_->hooks(); }

@@ -43,7 +43,8 @@ auto EngineState::guarded(Phase phase, Body&& body) {
     if (is_out_of_memory(error)) {
       throw OutOfMemory(
           {.what = fmt::format("out of memory in {}: {}", name, what),
-           .where = fmt::format("held by the engine: {}", store::to_text(sharded->ledger().now())),
+           .where = fmt::format("held by the engine: {}",
+                                store::to_text(sharded->places().device_ledger().now())),
            .fix = next_saving(options)});
     }
     throw;
@@ -72,7 +73,7 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
 
 EngineState::~EngineState() {
   end_save();
-  if (sharded != nullptr) sharded->stop_updates();  // they use what goes before it
+  if (sharded != nullptr) sharded->updates().stop();  // they use what goes before it
 }
 
 void EngineState::join(const Parts& parts, c10::Device device) {
@@ -106,13 +107,17 @@ void EngineState::build(const shard::ModelView& view) {
       if (room.has_value()) check_host_memory(plan, settings, *room);
     });
   }
-  sharded = std::make_unique<shard::ShardedModel>(std::move(plan), view, *mesh_, settings);
-  const std::string why_not = sharded->why_not_pinned();
+  if (view.home().is_cuda()) {
+    gate_ = std::make_unique<GradGate>(plan, shard::model_groups(plan, *mesh_), view.home());
+  }
+  sharded =
+      std::make_unique<shard::ShardedModel>(std::move(plan), view, *mesh_, settings, gate_.get());
+  const std::string why_not = sharded->places().why_not_pinned();
   if (!why_not.empty()) {
     log_->say(LogLevel::warning,
               fmt::format("host memory is not page-locked, so copies are slower: {}", why_not));
   }
-  hooks_ = std::make_unique<shard::Hooks>(*sharded, view, options.precision.cast_inputs);
+  hooks_ = std::make_unique<shard::Hooks>(*sharded, view, options.precision.cast_inputs, this);
   change_no_sync(0);
 }
 
@@ -120,7 +125,7 @@ void EngineState::make_updater(const Parts& parts) {
   // Beside an update other threads launch forward or backward, or keep the disk busy: they get a
   // core at least. Three quarters of many cores draw as much from memory as all of them (measured).
   const shard::HostSettings& host = sharded->settings().host;
-  const bool beside = host.late_updates || host.early_bytes > 0 || sharded->swap_files() != nullptr;
+  const bool beside = host.late_updates || host.early_bytes > 0 || host.homes.optimizer.on_disk();
   const int share = static_cast<int>(options.store.optimizer.core_share * at::get_num_threads());
   const int all = at::get_num_threads();
   const int threads = std::min(share, beside ? std::min(all - 1, (3 * all + 3) / 4) : all);
@@ -131,19 +136,10 @@ void EngineState::make_updater(const Parts& parts) {
     updater_ = make_torch_updater(parts.optimizer, *sharded);
   } else {
     const optim::Options& optimizer = options.optimizer.value();  // check() made sure
-    auto updater = std::make_unique<KernelUpdater>(optimizer, *sharded, *workers_);
-    if (sharded->swap_files() != nullptr) {
-      updater->stream_states(*sharded, {options.io, options.store.optimizer.buffer_count},
-                             silence_);
-    }
-    updater_ = std::move(updater);
+    updater_ = std::make_unique<KernelUpdater>(optimizer, *sharded, *workers_);
     base_lrs_.push_back(optimizer.hyper.lr);
     for (const optim::Group& group : optimizer.groups) base_lrs_.push_back(group.hyper.lr);
   }
-  if (sharded->early_updates() != nullptr && updater_->updates_early()) {
-    sharded->before_backward = [this] { open_early(); };
-  }
-  if (sharded->device().is_cuda()) gate_ = std::make_unique<GradGate>(*sharded);
   if (parts.schedule) {
     schedule_.emplace(parts.schedule);
   } else if (options.schedule.has_value()) {
@@ -155,7 +151,7 @@ void EngineState::make_updater(const Parts& parts) {
 
 void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
   check_loss(loss, "Engine::backward");
-  log_->phase_ended(Phase::forward, sharded->ledger());
+  log_->phase_ended(Phase::forward, sharded->places().device_ledger());
   backward_scale_ = loss_scale.scale;
   boundary_ = how.boundary;
   const double average =
@@ -172,20 +168,19 @@ void EngineState::backward(const at::Tensor& loss, const BackwardOptions& how) {
     hooks_->end_backward();
   });
   boundary_.reset();
-  log_->phase_ended(Phase::backward, sharded->ledger());
+  log_->phase_ended(Phase::backward, sharded->places().device_ledger());
   if (options.shard.log_trace_changes) log_->trace_surprises(sharded->trace().surprises());
 }
 
 void EngineState::offload_states(const shard::AsideKinds& kinds) {
   before_change();
-  if (aside_ == nullptr) aside_ = std::make_unique<shard::PutAside>(*sharded);
   std::vector<at::Tensor> moments;
   for (const StateColumn& column : updater_->state_columns(*sharded)) {
     for (const StateColumn::Part& part : column.parts) {
       if (!sharded->states(part.unit).on_host) moments.push_back(part.values);
     }
   }
-  aside_->put(kinds, moments);
+  sharded->put_aside(kinds, moments);
 }
 
 StepReport EngineState::step(std::optional<bool> boundary) {
@@ -206,11 +201,11 @@ StepReport EngineState::step(std::optional<bool> boundary) {
   // Whoever names the boundary may have called this for the last of several backwards only.
   progress.micro_steps = (micro_steps + per_step - 1) / per_step * per_step;
   StepReport report = guarded(Phase::step, [this] { return take_step(); });
-  if (sharded->before_backward) early_step_ended();
+  if (updates_early()) early_step_ended();
   // Now all states are there, and training has begun.
   if (options.checkpoint.asynchronous && snapshot_memory_ == nullptr) take_memory_ahead();
-  log_->phase_ended(Phase::step, sharded->ledger());
-  log_->step_ended(progress, report.lr, sharded->ledger());
+  log_->phase_ended(Phase::step, sharded->places().device_ledger());
+  log_->step_ended(progress, report.lr, sharded->places().device_ledger());
   progress.samples_per_second = log_->samples_per_second();
   return report;
 }
@@ -277,7 +272,7 @@ void EngineState::apply(const StepReport& report, double factor, const optim::St
   scalars.gate = gate;
   if (schedule_.has_value()) scalars.momentum = schedule_->at(schedule_steps() - 1, 0).momentum;
   guessed_ = factor == gradient_factor();
-  if (guess_.has_value()) sharded->early_updates()->close(/*keep=*/*guess_ == scalars);
+  if (guess_.has_value()) sharded->updates().early()->close(/*keep=*/*guess_ == scalars);
   updater_->update(*sharded, scalars);
 }
 
@@ -289,20 +284,27 @@ UpdateScalars EngineState::guess_step() const {
   return scalars;
 }
 
-void EngineState::open_early() {
+bool EngineState::updates_early() const {
+  return sharded->updates().early() != nullptr && updater_->updates_early();
+}
+
+void EngineState::backward_begins() {
+  if (!updates_early()) return;
   const bool managed = options.batch.managed_accumulation;
   const bool counted =
       !managed || (progress.micro_steps + 1) % options.batch.accumulation_steps == 0;
   const bool measured = options.store.optimizer.early_updates == store::EarlyUpdates::measured;
   if (!boundary_.value_or(counted) || (measured && !early_choice_.early())) return;
   UpdateScalars guess = guess_step();
-  if (sharded->early_updates()->is_open() && guess_ == guess) return;
-  sharded->early_updates()->close(/*keep=*/false);
+  shard::UpdateQueue& early = *sharded->updates().early();
+  if (early.is_open() && guess_ == guess) return;
+  early.close(/*keep=*/false);
   guess_ = std::move(guess);
-  sharded->early_updates()->open(
-      [this](int unit, shard::FreshStates& fresh, const shard::EarlyUpdates::GoOn& go_on) {
-        updater_->update_early(*sharded, unit, *guess_, fresh, go_on);
-      });
+  early.open([this](int unit, const shard::UpdateQueue::GoOn& go_on) {
+    shard::FreshStates fresh = sharded->updates().make_fresh(unit);
+    updater_->update_early(*sharded, unit, *guess_, fresh, go_on);
+    return fresh;
+  });
 }
 
 void EngineState::early_step_ended() {

@@ -34,7 +34,7 @@ namespace capstan::engine {
 
 class StoredNames;
 
-class EngineState {
+class EngineState final : public shard::BackwardWatcher {
  public:
   // Called once the options are known to be good.
   using ViewMaker = std::function<shard::ModelView(const Options&)>;
@@ -56,12 +56,8 @@ class EngineState {
   void before_change();
 
   void offload_states(const shard::AsideKinds& kinds);
-  void reload_states() {
-    if (aside_) aside_->bring_back();
-  }
-  shard::AsideKinds offloaded_states() const {
-    return aside_ ? aside_->kinds() : shard::AsideKinds{};
-  }
+  void reload_states() { sharded->bring_back(); }
+  shard::AsideKinds offloaded_states() const { return sharded->aside(); }
 
   void change_no_sync(int by);
   void expect_backward(bool allowed);
@@ -101,7 +97,8 @@ class EngineState {
   void apply(const StepReport& report, double factor, const optim::StepGate* gate = nullptr);
   // Updates in backward.
   UpdateScalars guess_step() const;
-  void open_early();
+  bool updates_early() const;
+  void backward_begins() override;
   void early_step_ended();
 
   struct SaveContents;
@@ -171,7 +168,6 @@ class EngineState {
   ModelExtras extras_;
   std::int64_t optimizer_start_ = 0;  // applied steps before the optimizer's first
   std::int64_t schedule_start_ = 0;
-  std::unique_ptr<shard::PutAside> aside_;               // since something was
   std::vector<checkpoint::Found> damaged_;               // as loads found them; on rank 0
   std::unique_ptr<checkpoint::FolderLock> folder_lock_;  // of the folder last saved to, on rank 0
   // A save in the background, as the log tells of it.

@@ -39,7 +39,7 @@ at::Tensor EngineState::scale(const at::Tensor& loss) {
 // parameters instead of one. When this throws, nothing has happened and the group lives.
 void EngineState::look_at_gradients() {
   const std::vector<int> given = hooks_->given_gradients();
-  if (sharded->reducer().began() && !given.empty()) {
+  if (sharded->gradients().reducer().began() && !given.empty()) {
     throw ConfigError(
         {.what = fmt::format("a gradient was put into '{}' after backward(), which would be lost",
                              sharded->plan().params[static_cast<std::size_t>(given[0])].name),
@@ -47,7 +47,7 @@ void EngineState::look_at_gradients() {
          .fix = "set gradients before backward(), which adds to them, or with set_gradient() "
                 "(in Python safe_set_full_grad()) after it"});
   }
-  if (sharded->reducer().began() || sharded->step_order().empty()) return;
+  if (sharded->gradients().reducer().began() || sharded->step_order().empty()) return;
   if (given.empty()) {
     throw ConfigError({.what = "step() was called without a backward since the last step: there is "
                                "no gradient to apply",

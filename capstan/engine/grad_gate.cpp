@@ -49,14 +49,14 @@ void* current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
-void GradGate::list_pieces(const shard::ShardedModel& model) {
-  units_.resize(model.plan().units.size());
-  for (const int unit : model.step_order()) {
-    const shard::UnitSpec& spec = model.plan().units[static_cast<std::size_t>(unit)];
-    UnitPieces& mine = units_[static_cast<std::size_t>(unit)];
+void GradGate::list_pieces(const shard::Plan& plan, const shard::ModelGroups& groups) {
+  units_.resize(plan.units.size());
+  for (std::size_t unit = 0; unit < plan.units.size(); ++unit) {
+    const shard::UnitSpec& spec = plan.units[unit];
+    UnitPieces& mine = units_[unit];
     mine.begin = mine.end = pieces_.size();
-    if (!model.groups(unit).counted) continue;
-    for (const layout::SlotPiece& piece : spec.layout.pieces(model.groups(unit).cut->rank())) {
+    if (!spec.trainable || !groups.units[unit].counted) continue;
+    for (const layout::SlotPiece& piece : spec.layout.pieces(groups.units[unit].cut->rank())) {
       mine.in_shard.push_back(piece.in_shard.begin);
       pieces_.push_back({.elems = piece.in_shard.size(), .first_block = block_count_});
       block_count_ += optim::sum_block_count(piece.in_shard.size());
@@ -66,11 +66,11 @@ void GradGate::list_pieces(const shard::ShardedModel& model) {
   }
 }
 
-GradGate::GradGate(shard::ShardedModel& model)
-    : device_(model.device()),
+GradGate::GradGate(const shard::Plan& plan, const shard::ModelGroups& groups, c10::Device device)
+    : device_(device),
       host_result_(pinned_bytes(sizeof(optim::GateResult))),
       decided_(device_.type()) {
-  list_pieces(model);
+  list_pieces(plan, groups);
   const auto on_device = [this](std::size_t count, at::ScalarType dtype) {
     return at::empty({static_cast<std::int64_t>(count)}, at::TensorOptions(dtype).device(device_));
   };
@@ -83,17 +83,16 @@ GradGate::GradGate(shard::ShardedModel& model)
   blocks_ = on_device(static_cast<std::size_t>(block_count_), at::kDouble);
   sums_ = on_device(count, at::kDouble);
   findings_ = on_device(kFindingDoubles, at::kDouble);
-  of_ranks_ =
-      on_device(static_cast<std::size_t>(kFindingDoubles * model.group().size()), at::kDouble);
+  of_ranks_ = on_device(static_cast<std::size_t>(kFindingDoubles * groups.all.size()), at::kDouble);
   result_ = on_device(sizeof(optim::GateResult), at::kByte);
-  if (model.host_grads() == nullptr) return;
-  model.host_grads()->on_take = [this](int unit, const at::Tensor& sum, bool alone) {
-    UnitPieces& pieces = units_[static_cast<std::size_t>(unit)];
-    pieces.summed = alone;
-    if (!alone) return;
-    point_at(pieces, sum);
-    sum_on_device(pieces.begin, pieces.end);
-  };
+}
+
+void GradGate::leaves(int unit, const at::Tensor& sum, bool alone) {
+  UnitPieces& pieces = units_[static_cast<std::size_t>(unit)];
+  pieces.summed = alone;
+  if (!alone) return;
+  point_at(pieces, sum);
+  sum_on_device(pieces.begin, pieces.end);
 }
 
 void GradGate::point_at(UnitPieces& pieces, const at::Tensor& grads) {
@@ -133,7 +132,7 @@ void GradGate::start(shard::ShardedModel& model, const optim::GateRule& rule,
   std::size_t end = 0;
   for (const int unit : model.step_order()) {
     UnitPieces& pieces = units_[static_cast<std::size_t>(unit)];
-    const at::Tensor& grads = model.gradient_shard(unit);
+    const at::Tensor& grads = model.gradients().shard(unit);
     if (grads.device() == device_) {
       point_at(pieces, grads);
       if (begin == end) begin = pieces.begin;

@@ -20,10 +20,12 @@ void* current_stream(c10::Device device);
 // Owns:    the table of gradient pieces and the sums made from it.
 // Threads: one caller at a time.
 // Ranks:   start() is collective.
-class GradGate {
+class GradGate final : public shard::GradWatcher {
  public:
+  GradGate(const shard::Plan& plan, const shard::ModelGroups& groups, c10::Device device);
+
   // Gradients that leave for the host are summed on their way.
-  explicit GradGate(shard::ShardedModel& model);
+  void leaves(int unit, const at::Tensor& sum, bool alone) override;
 
   // After finish_gradients(): enqueues the decision on the current stream. `run` sums what is on
   // the host and was not summed before.
@@ -43,7 +45,7 @@ class GradGate {
     bool summed = false;                 // in this step
   };
 
-  void list_pieces(const shard::ShardedModel& model);
+  void list_pieces(const shard::Plan& plan, const shard::ModelGroups& groups);
   void point_at(UnitPieces& pieces, const at::Tensor& grads);
   void sum_on_device(std::size_t begin, std::size_t end);
   void sum_on_host(UnitPieces& pieces, const at::Tensor& grads, const optim::CpuRun& run);

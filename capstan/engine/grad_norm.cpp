@@ -23,7 +23,7 @@ LocalSums sum_own_shards(shard::ShardedModel& model, const optim::CpuRun& run) {
   const shard::Plan& plan = model.plan();
   for (const int unit : model.step_order()) {
     const shard::UnitSpec& spec = plan.units[static_cast<std::size_t>(unit)];
-    const at::Tensor& grads = model.gradient_shard(unit);
+    const at::Tensor& grads = model.gradients().shard(unit);
     if (!model.groups(unit).counted) continue;
     for (const layout::SlotPiece& piece : spec.layout.pieces(model.groups(unit).cut->rank())) {
       const double squares =

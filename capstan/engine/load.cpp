@@ -380,11 +380,13 @@ Loaded EngineState::load_from(const std::filesystem::path& chosen, const LoadOpt
     if (!how.load_module_only) restore_rng(*reader);
   });
   for (std::size_t u = 0; u < sharded->plan().units.size(); ++u) {
-    sharded->publish(static_cast<int>(u));
+    sharded->updates().publish(static_cast<int>(u));
   }
-  sharded->finish_updates();
+  sharded->updates().finish();
   sharded->clear_gradients();
-  if (sharded->swap_files() != nullptr) sharded->swap_files()->write_back();
+  sharded->places()
+      .states(sharded->settings().host.homes.optimizer.where())
+      .write_back(store::Home::Which::all);
   if (!how.load_module_only) restore_run(reader.value(), how, plan.optimizer);
   const checkpoint::TrainingState& state = reader.value().index().state;
   loaded.tag = reader.value().index().tag;

@@ -247,6 +247,7 @@ shard::Settings shard_settings(const Options& options, const layout::Mesh& mesh,
                                        optimizer.nvme_paths},
                          .params = {params.placement, 1.0, params.pin, params.nvme_paths}},
                .read_ahead = {options.io, params.buffer_count * params.buffer_bytes},
+               .streams = {options.io, optimizer.buffer_count},
                .late_updates = off_device && optimizer.late_updates.value_or(
                                                  policy.params == shard::Gather::per_use),
                .early_bytes = optimizer.placement == store::Placement::host && early

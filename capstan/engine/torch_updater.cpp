@@ -90,7 +90,7 @@ void PieceUpdater::update(shard::ShardedModel& model, const UpdateScalars& scala
   at::Tensor grads;
   for (Piece& piece : pieces_) {
     if (piece.unit != gathered) {
-      grads = model.owned_gradient(piece.unit);
+      grads = model.gradients().owned(piece.unit);
       gathered = piece.unit;
     }
     // In the master's dtype, which the sum mostly has: nobody reads that after the update, and a
@@ -112,9 +112,9 @@ void PieceUpdater::update(shard::ShardedModel& model, const UpdateScalars& scala
   for (const int unit : model.step_order()) {
     shard::UnitStates& states = model.states(unit);
     if (!states.master_is_params()) states.params.copy_(states.master);
-    model.publish(unit);
+    model.updates().publish(unit);
   }
-  model.finish_updates();
+  model.updates().finish();
 }
 
 std::string PieceUpdater::kind() const { return access_ ? access_->kind : kUnknownOptimizer; }

@@ -10,6 +10,7 @@
 #include "capstan/engine/columns.h"
 #include "capstan/engine/grad_gate.h"
 #include "capstan/profile/event_clock.h"
+#include "capstan/store/tensor.h"
 
 namespace capstan::engine {
 
@@ -30,6 +31,14 @@ std::vector<int> in_order_of_use(const std::vector<int>& units, const std::vecto
     if (ahead < units.size()) order.push_back(units[ahead++]);
   }
   return order;
+}
+
+store::Spans columns_of(const shard::UnitStates& states, layout::ElemRange range) {
+  store::Spans spans = {store::span_of(states.master, range.begin, range.size())};
+  for (const at::Tensor& moment : states.moments) {
+    spans.push_back(store::span_of(moment, range.begin, range.size()));
+  }
+  return spans;
 }
 
 }  // namespace
@@ -116,7 +125,7 @@ void KernelUpdater::update(shard::ShardedModel& model, const UpdateScalars& scal
   } else {
     update_elements(model, scalars);
   }
-  model.finish_updates();
+  model.updates().finish();
 }
 
 void KernelUpdater::run_stretches(const shard::ShardedModel& model, int unit,
@@ -127,7 +136,7 @@ void KernelUpdater::run_stretches(const shard::ShardedModel& model, int unit,
   const profile::Span timed(
       model.group().recorder().get(),
       {.name = "update",
-       .unit = model.unit_name(unit),
+       .unit = model.plan().units[static_cast<std::size_t>(unit)].name,
        .kind = profile::Kind::update,
        .bytes = target.range.size() * columns * static_cast<std::int64_t>(states.master.itemsize()),
        .device = profile::index_of(states.master.device())});
@@ -159,9 +168,10 @@ void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at:
                                  const Kernel& kernel) {
   const shard::UnitStates& states = model.states(unit);
   const std::int64_t elems = states.owned.range.size();
-  const bool sends = model.sends_values(unit);
-  const bool streams = stream_ != nullptr && states.on_host;
-  if (states.params.device() == states.master.device() && !sends && !streams) {
+  shard::Updates& updates = model.updates();
+  const bool sends = updates.sends_values(unit);
+  const bool here = states.params.device() == states.master.device() && !sends;
+  if (here && updates.states_home(unit).in_place()) {
     const at::Tensor values = states.master_is_params() ? at::Tensor() : states.params;
     return run_stretches(model, unit, grads, {{0, elems}, values}, kernel);
   }
@@ -169,26 +179,26 @@ void KernelUpdater::write_params(shard::ShardedModel& model, int unit, const at:
     const at::Tensor values =
         at::empty({elems}, states.params.options().device(states.master.device()));
     run_stretches(model, unit, grads, {{0, elems}, values}, kernel);
-    return model.fetch_values(unit, values);
+    return updates.fetch_values(unit, values);
   }
   // A piece travels to the device while the next is computed.
+  store::Home& home = updates.states_home(unit);
   const bool same_dtype = states.master.scalar_type() == states.params.scalar_type();
   for (const layout::ElemRange& range : pieces_of(model, unit)) {
     at::Tensor values;
     if (!sends) {
       values = states.params.narrow(0, range.begin, range.size());
-    } else if (streams || !same_dtype) {
-      values = model.new_values(unit, range.size());
+    } else if (!home.in_place() || !same_dtype) {
+      values = updates.new_values(unit, range.size());
     }
-    std::vector<std::byte*> columns;
-    if (streams) columns = stream_->next();
+    const store::Taken taken = home.take(columns_of(states, range));
     {
       RECORD_USER_SCOPE("capstan::host_update");  // for torch's profiler
-      run_stretches(model, unit, grads, {range, values, nullptr, columns}, kernel);
+      run_stretches(model, unit, grads, {range, values, nullptr, taken.at}, kernel);
     }
     if (!sends) continue;
     if (!values.defined()) values = states.master.narrow(0, range.begin, range.size());
-    model.send_values(unit, range.begin, std::move(values));
+    updates.send_values(unit, range.begin, std::move(values));
   }
 }
 
@@ -203,43 +213,28 @@ std::vector<layout::ElemRange> KernelUpdater::pieces_of(const shard::ShardedMode
   return pieces;
 }
 
-void KernelUpdater::stream_states(shard::ShardedModel& model, const DiskOptions& options,
-                                  Logger& logger) {
-  ring_ = std::make_unique<io::Ring>(options.io, logger);
-  stream_ = std::make_unique<store::SwapStream>(*model.swap_files(), *ring_, options.buffer_count,
-                                                model.group().recorder().get());
-  // The last tiles are written beside the next forward: start() waits for them, and so does whoever
-  // looks at the states.
-  model.settle_states = [this] { stream_->finish(); };
-}
-
-void KernelUpdater::expect_update(const shard::ShardedModel& model) {
-  if (stream_ == nullptr) return;
+// What is not in memory is read ahead of its update and written behind it.
+void KernelUpdater::expect_update(shard::ShardedModel& model) {
   const Order order = order_of(model);
   std::vector<int> units = order.now;
   units.insert(units.end(), order.later.begin(), order.later.end());
-  std::vector<store::SwapTile> tiles;
+  std::vector<store::Spans> next;
+  store::Home* home = nullptr;
   for (const int unit : units) {
-    const shard::UnitStates& states = model.states(unit);
-    if (!states.on_host) continue;
+    if (!model.states(unit).on_host) continue;
+    home = &model.updates().states_home(unit);
+    if (home->in_place()) return;
     for (const layout::ElemRange& range : pieces_of(model, unit)) {
-      store::SwapTile& tile = tiles.emplace_back();
-      const auto add = [&](const at::Tensor& values) {
-        const optim::Column begin = column(values, range.begin);
-        tile.emplace_back(static_cast<std::byte*>(begin.data),
-                          static_cast<std::size_t>(range.size() * size_bytes(begin.dtype)));
-      };
-      add(states.master);
-      for (const at::Tensor& moment : states.moments) add(moment);
+      next.push_back(columns_of(model.states(unit), range));
     }
   }
-  stream_->start(std::move(tiles));
+  if (home != nullptr) home->ahead(std::move(next));
 }
 
 void KernelUpdater::update_unit(shard::ShardedModel& model, int unit,
                                 const UpdateScalars& scalars) {
-  if (model.keep_early(unit)) return;
-  const at::Tensor grads = model.owned_gradient(unit);
+  if (model.updates().keep_early(unit)) return;
+  const at::Tensor grads = model.gradients().owned(unit);
   const bool on_gpu = model.states(unit).master.is_cuda();
   const auto kernel = [&](const Stretch& stretch, const optim::Span& span) {
     const optim::StepScalars mine = scalars_of(scalars, stretch.group);
@@ -253,10 +248,9 @@ void KernelUpdater::update_unit(shard::ShardedModel& model, int unit,
   write_params(model, unit, grads, kernel);
 }
 
-void KernelUpdater::update_early(const shard::ShardedModel& model, int unit,
-                                 const UpdateScalars& scalars, shard::FreshStates& fresh,
-                                 const shard::EarlyUpdates::GoOn& go_on) {
-  const at::Tensor& grads = model.gradient_shard(unit);
+void KernelUpdater::update_early(shard::ShardedModel& model, int unit, const UpdateScalars& scalars,
+                                 shard::FreshStates& fresh, const shard::UpdateQueue::GoOn& go_on) {
+  const at::Tensor& grads = model.gradients().shard(unit);
   const auto kernel = [&](const Stretch& stretch, const optim::Span& span) {
     optim::update(kind_, hyper_of(stretch), scalars_of(scalars, stretch.group), span, run_);
   };
@@ -273,9 +267,9 @@ KernelUpdater::Order KernelUpdater::order_of(const shard::ShardedModel& model) {
   std::vector<int> later;
   std::vector<bool> made;  // already, in backward: they only travel
   for (const int unit : model.step_order()) {
-    if (model.can_update_late(unit)) {
+    if (model.updates().can_be_late(unit)) {
       later.push_back(unit);
-      made.push_back(model.updated_early(unit));
+      made.push_back(model.updates().made_early(unit));
     } else {
       now.push_back(unit);
     }
@@ -285,25 +279,26 @@ KernelUpdater::Order KernelUpdater::order_of(const shard::ShardedModel& model) {
 
 void KernelUpdater::update_elements(shard::ShardedModel& model, const UpdateScalars& scalars) {
   std::vector<int> later = order_of(model).later;
+  store::Home& home = model.places().states(model.settings().host.homes.optimizer.where());
   for (const int unit : model.step_order()) {
-    if (!model.can_update_late(unit)) update_unit(model, unit, scalars);
-    model.publish(unit);
+    if (!model.updates().can_be_late(unit)) update_unit(model, unit, scalars);
+    model.updates().publish(unit);
   }
   if (later.empty()) {
-    if (stream_ != nullptr) stream_->write_used();
+    home.behind();
     return;
   }
   const int last = later.back();
-  model.update_late(std::move(later), [this, &model, scalars, last](int unit) {
+  model.updates().start_late(std::move(later), [this, &model, &home, scalars, last](int unit) {
     update_unit(model, unit, scalars);
-    if (stream_ != nullptr && unit == last) stream_->write_used();
+    if (unit == last) home.behind();
   });
 }
 
 std::vector<optim::LambSums> KernelUpdater::prepare_lamb(shard::ShardedModel& model, int unit,
                                                          const UpdateScalars& scalars) {
   if (model.states(unit).master.is_cuda()) return prepare_lamb_on_device(model, unit, scalars);
-  const at::Tensor grads = model.owned_gradient(unit);
+  const at::Tensor grads = model.gradients().owned(unit);
   std::vector<optim::LambSums> sums;
   for (const Stretch& stretch : stretches_[static_cast<std::size_t>(unit)]) {
     sums.push_back(optim::lamb_prepare(hyper_of(stretch), scalars_of(scalars, stretch.group),
@@ -315,7 +310,7 @@ std::vector<optim::LambSums> KernelUpdater::prepare_lamb(shard::ShardedModel& mo
 std::vector<optim::LambSums> KernelUpdater::prepare_lamb_on_device(shard::ShardedModel& model,
                                                                    int unit,
                                                                    const UpdateScalars& scalars) {
-  const at::Tensor grads = model.owned_gradient(unit);
+  const at::Tensor grads = model.gradients().owned(unit);
   const std::vector<Stretch>& stretches = stretches_[static_cast<std::size_t>(unit)];
   const auto count = static_cast<std::int64_t>(stretches.size());
   const auto options = at::TensorOptions(at::kDouble).device(device_);
@@ -388,7 +383,7 @@ void KernelUpdater::update_lamb(shard::ShardedModel& model, const UpdateScalars&
       }
     };
     write_params(model, unit, {}, kernel);
-    model.publish(unit);
+    model.updates().publish(unit);
   }
 }
 

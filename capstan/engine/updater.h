@@ -11,14 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "capstan/base/log.h"
 #include "capstan/engine/param_groups.h"
-#include "capstan/io/ring.h"
 #include "capstan/optim/cuda/update.h"
 #include "capstan/optim/lamb.h"
 #include "capstan/optim/update.h"
 #include "capstan/shard/sharded_model.h"
-#include "capstan/store/swap_stream.h"
 
 namespace capstan::engine {
 
@@ -53,16 +50,16 @@ class Updater {
   virtual void update(shard::ShardedModel& model, const UpdateScalars& scalars) = 0;
   // Before the gradients are looked at: what update() will need may be fetched meanwhile. The step
   // may yet be skipped.
-  virtual void expect_update(const shard::ShardedModel& /*model*/) {}
+  virtual void expect_update(shard::ShardedModel& /*model*/) {}
   // True: update() may be called with a gate, before its outcome is known.
   virtual bool takes_gate() const { return false; }
   // True: update_early() is there, and update() keeps what it made of units.
   virtual bool updates_early() const { return false; }
   // Fills `fresh` with what update() would make of the unit, whose gradient is complete. Ends when
   // go_on() is false.
-  virtual void update_early(const shard::ShardedModel& /*model*/, int /*unit*/,
+  virtual void update_early(shard::ShardedModel& /*model*/, int /*unit*/,
                             const UpdateScalars& /*scalars*/, shard::FreshStates& /*fresh*/,
-                            const shard::EarlyUpdates::GoOn& /*go_on*/) {}
+                            const shard::UpdateQueue::GoOn& /*go_on*/) {}
   // Of each parameter group, where the engine keeps them.
   virtual void set_hyper_params(const std::vector<optim::HyperParams>& /*groups*/) {}
 
@@ -81,28 +78,21 @@ class Updater {
 
 using UpdaterFactory = std::function<std::unique_ptr<Updater>(shard::ShardedModel& model)>;
 
-struct DiskOptions {
-  io::Options io;
-  int buffer_count = 3;
-};
-
 // With our own kernels. The model's states were made for `options.kind`.
 class KernelUpdater final : public Updater {
  public:
   // `workers` must outlive this.
   KernelUpdater(const optim::Options& options, const shard::ShardedModel& model,
                 optim::WorkerPool& workers);
-  // States on a disk are read ahead of their update and written behind it; `logger` outlives this.
-  void stream_states(shard::ShardedModel& model, const DiskOptions& options, Logger& logger);
 
   void update(shard::ShardedModel& model, const UpdateScalars& scalars) override;
-  void expect_update(const shard::ShardedModel& model) override;
+  void expect_update(shard::ShardedModel& model) override;
   bool takes_gate() const override {
     return device_.is_cuda() && !any_on_host_ && kind_ != optim::Kind::lamb;
   }
   bool updates_early() const override { return kind_ != optim::Kind::lamb; }
-  void update_early(const shard::ShardedModel& model, int unit, const UpdateScalars& scalars,
-                    shard::FreshStates& fresh, const shard::EarlyUpdates::GoOn& go_on) override;
+  void update_early(shard::ShardedModel& model, int unit, const UpdateScalars& scalars,
+                    shard::FreshStates& fresh, const shard::UpdateQueue::GoOn& go_on) override;
   void set_hyper_params(const std::vector<optim::HyperParams>& groups) override {
     groups_.hyper = groups;
   }
@@ -126,7 +116,7 @@ class KernelUpdater final : public Updater {
     layout::ElemRange range;
     at::Tensor values;
     const shard::FreshStates* fresh = nullptr;  // instead of the states themselves
-    // Likewise, master first, from the first element of the range on.
+    // The states of the range where the processor has them, master first; empty: their own memory.
     std::span<std::byte* const> columns;
   };
 
@@ -169,8 +159,6 @@ class KernelUpdater final : public Updater {
   ParamGroups groups_;
   optim::CpuRun run_;
   std::vector<std::vector<Stretch>> stretches_;  // by unit
-  std::unique_ptr<io::Ring> ring_;               // only for states on a disk, like the next
-  std::unique_ptr<store::SwapStream> stream_;
 };
 
 }  // namespace capstan::engine

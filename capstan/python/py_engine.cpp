@@ -150,7 +150,7 @@ void PyEngine::borrow(int param) {
 void PyEngine::await_updates(const std::vector<int>& params) {
   for (const int param : params) {
     if (unit_of(param).state() != shard::UnitState::whole) continue;
-    sharded().await_update(sharded().plan().places.at(static_cast<std::size_t>(param)).unit);
+    sharded().updates().await(sharded().plan().places.at(static_cast<std::size_t>(param)).unit);
   }
 }
 

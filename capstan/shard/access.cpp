@@ -25,7 +25,7 @@ at::Tensor own_part(ShardedModel& model, int unit, ColumnName column) {
   switch (column.column) {
     case Column::gradient:
       model.finish_gradients();
-      return model.gradient_shard(unit);
+      return model.gradients().shard(unit);
     case Column::moment:
       return model.states(unit).moments.at(static_cast<std::size_t>(column.moment));
     case Column::master:
@@ -131,7 +131,7 @@ void write_whole(ShardedModel& model, int param, ColumnName column, const at::Te
                                       ? unit.layout.shard(model.groups(place.unit).cut->rank())
                                       : model.states(place.unit).owned.range;
   write_part(own_part(model, place.unit, column), range, slot, value);
-  if (column.column == Column::gradient) model.reducer().sum_was_set();
+  if (column.column == Column::gradient) model.gradients().reducer().sum_was_set();
   if (column.column == Column::master) write_param(model, param, value);
 }
 
@@ -208,13 +208,13 @@ at::Tensor local_part(ShardedModel& model, int param, ColumnName column) {
 void write_local(ShardedModel& model, int param, ColumnName column, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   local_part(model, param, column).copy_(value.reshape({-1}));
-  if (column.column == Column::gradient) model.reducer().sum_was_set();
+  if (column.column == Column::gradient) model.gradients().reducer().sum_was_set();
   if (column.column != Column::master) return;
   const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
   const UnitStates& states = model.states(place.unit);
   if (!states.master_is_params()) states.params.copy_(states.master);
-  model.publish(place.unit);
-  model.finish_updates();
+  model.updates().publish(place.unit);
+  model.updates().finish();
 }
 
 at::Tensor local_param(ShardedModel& model, int param) {

@@ -51,7 +51,4 @@ class FlatStorage {
   std::vector<at::Tensor> gaps_;
 };
 
-// A 1-D tensor over `memory`, which it owns.
-at::Tensor tensor_over(c10::DataPtr memory, std::int64_t elems, at::TensorOptions options);
-
 }  // namespace capstan::shard

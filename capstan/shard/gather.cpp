@@ -1,12 +1,17 @@
 #include "capstan/shard/gather.h"
 
+#include <utility>
+
 #include <c10/core/StreamGuard.h>
+
+#include "capstan/shard/updates.h"
+#include "capstan/store/tensor.h"
 
 namespace capstan::shard {
 
 Gatherer::Gatherer(std::span<Unit> units, std::span<const UnitGroups> groups,
-                   const GatherLimits& limits, HostTraffic* traffic)
-    : units_(units), groups_(groups), limits_(limits), traffic_(traffic), slots_(units.size()) {
+                   const GatherLimits& limits, ShardSource source)
+    : units_(units), groups_(groups), limits_(limits), source_(source), slots_(units.size()) {
   for (const Unit& unit : units) {
     const bool released = !unit.keeps_whole();
     bytes_.push_back(released ? unit.spec().whole_bytes() : 0);
@@ -14,16 +19,23 @@ Gatherer::Gatherer(std::span<Unit> units, std::span<const UnitGroups> groups,
   }
 }
 
+void Gatherer::await(int unit) {
+  if (source_.updates != nullptr) source_.updates->await(unit);
+}
+
 void Gatherer::start(int unit) {
   Unit& target = at(unit);
-  before_gather(unit);
+  await(unit);
+  const bool near = target.near_is_fresh();
+  // First of all: a disk may fail, and the unit is then as it was.
+  const at::Tensor values = target.shard_on_host() && !near ? on_host(unit) : at::Tensor();
   target.start_gather();
   live_bytes_ += bytes_[static_cast<std::size_t>(unit)];
   const std::string& name = target.spec().name;
-  if (target.near_is_fresh()) {
+  if (near) {
     slot(unit).gather = groups(unit).near->all_gather(target.flat(), target.near(), name);
-  } else if (target.shard_on_host()) {
-    start_from_host(unit);
+  } else if (values.defined()) {
+    start_from_host(unit, values);
   } else if (!target.gather_is_free()) {
     slot(unit).gather = groups(unit).cut->all_gather(target.flat(), target.shard(), name);
   }
@@ -31,21 +43,38 @@ void Gatherer::start(int unit) {
 
 // Our part goes to its place in the flat buffer, and from there to the others: from the stream that
 // brought it, so that neither waits for the computation.
-void Gatherer::start_from_host(int unit) {
+void Gatherer::start_from_host(int unit, const at::Tensor& values) {
   Unit& target = at(unit);
   const at::Tensor part = target.own_part();
-  slot(unit).from_host =
-      traffic_->send_ahead(part, bring ? bring(unit) : target.shard(), target.spec().name);
+  slot(unit).from_host = source_.traffic->send_ahead(part, values, target.spec().name);
   if (groups(unit).cut->size() == 1) return;
-  const c10::OptionalStreamGuard behind_the_copy(traffic_->to_device());
+  const c10::OptionalStreamGuard behind_the_copy(source_.traffic->to_device());
   slot(unit).gather = groups(unit).cut->all_gather(target.flat(), part, target.spec().name);
+}
+
+at::Tensor Gatherer::on_host(int unit) {
+  const at::Tensor& shard = at(unit).shard();
+  if (source_.home->in_place()) return shard;
+  return store::tensor_over(source_.home->take({store::span_of(shard)}).memory, shard.numel(),
+                            shard.options());
+}
+
+// What prefetch() does not reach comes nearer at least.
+void Gatherer::read_ahead() {
+  if (source_.home == nullptr || source_.home->in_place()) return;
+  std::vector<store::Spans> next;
+  for (const int unit : trace_.upcoming()) {
+    if (at(unit).state() != UnitState::sharded || !at(unit).shard_on_host()) continue;
+    next.push_back({store::span_of(at(unit).shard())});
+  }
+  source_.home->ahead(std::move(next));
 }
 
 void Gatherer::finish(int unit) {
   if (at(unit).state() != UnitState::gathering) return;
   slot(unit).gather.wait();
   slot(unit).gather = {};
-  if (traffic_ != nullptr) traffic_->await(slot(unit).from_host);
+  if (source_.traffic != nullptr) source_.traffic->await(slot(unit).from_host);
   at(unit).show();
   if (!at(unit).keeps_whole()) at(unit).keep_near();
 }
@@ -72,6 +101,7 @@ void Gatherer::start_missing(int unit) {
 }
 
 void Gatherer::pin(int unit) {
+  await(unit);
   ++slot(unit).pins;
   try {
     start_missing(unit);
@@ -98,6 +128,7 @@ void Gatherer::unpin(int unit) {
 }
 
 void Gatherer::need(std::span<const int> units) {
+  for (const int unit : units) await(unit);
   take_back();
   const auto count_pins = [&](int by) {
     for (const int unit : units) {
@@ -116,6 +147,7 @@ void Gatherer::need(std::span<const int> units) {
     // Ahead of the wait, so that the next gathers run behind these.
     prefetch();
     for (const int unit : units) finish(unit);
+    read_ahead();
   } catch (...) {
     count_pins(-1);  // done() does not follow; the end of the pass releases what is whole
     throw;
@@ -164,6 +196,7 @@ void Gatherer::end_pass() {
     if (!at(unit).keeps_whole() && slot(unit).pins == 0) release(unit);
   }
   trace_.end_pass();
+  if (source_.home != nullptr) source_.home->settle();  // an update may follow
 }
 
 void Gatherer::give_back() {

@@ -3,22 +3,26 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
-#include "capstan/shard/host_traffic.h"
+#include "capstan/shard/settings.h"
 #include "capstan/shard/unit.h"
 #include "capstan/shard/unit_groups.h"
 #include "capstan/shard/use_trace.h"
+#include "capstan/store/home.h"
+#include "capstan/store/host_traffic.h"
 
 namespace capstan::shard {
 
-// Bytes of whole units that are not resident.
-struct GatherLimits {
-  std::int64_t prefetch_bytes = 0;   // gathered ahead and not yet used
-  std::int64_t max_live_bytes = 0;   // above it nothing is prefetched or kept for later
-  std::int64_t max_reuse_bytes = 0;  // a unit whose next use is nearer than this stays whole
+class Updates;
+
+// Where the values of shards come from; null where a model has none of the kind. All outlive the
+// gatherer.
+struct ShardSource {
+  Updates* updates = nullptr;   // a unit is waited for before its shard is read
+  store::Home* home = nullptr;  // of shards that are not on the device
+  store::HostTraffic* traffic = nullptr;
 };
 
 // Owns:    gathers in flight.
@@ -26,10 +30,9 @@ struct GatherLimits {
 // Ranks:   collective; every rank calls in the same order.
 class Gatherer {
  public:
-  // `groups` are those of each unit. All must outlive this; traffic is needed for shards on the
-  // host.
+  // `groups` are those of each unit. All must outlive this.
   Gatherer(std::span<Unit> units, std::span<const UnitGroups> groups, const GatherLimits& limits,
-           HostTraffic* traffic = nullptr);
+           ShardSource source = {});
 
   // Makes these units whole and pins them, then starts gathering what usually comes next. When this
   // or pin() throws, nothing is pinned.
@@ -48,18 +51,13 @@ class Gatherer {
   void give_back();
   void take_back();
 
-  // Called before a unit's shard is read.
-  std::function<void(int unit)> before_gather = [](int) {};
-  // For shards that are on a disk: their values in host memory. Null: the shard itself is there.
-  std::function<at::Tensor(int unit)> bring;
-
   const UseTrace& trace() const { return trace_; }
   std::int64_t live_bytes() const { return live_bytes_; }
 
  private:
   struct Slot {
     comm::PendingOp gather;
-    HostTraffic::Ahead from_host;  // world of one: the copy is all there is to wait for
+    store::Arrival from_host;  // world of one: the copy is all there is to wait for
     int pins = 0;
     bool lent = false;    // since it is whole
     bool unused = false;  // prefetched and not yet used
@@ -67,7 +65,10 @@ class Gatherer {
 
   void start(int unit);
   void start_missing(int unit);
-  void start_from_host(int unit);
+  void start_from_host(int unit, const at::Tensor& values);
+  at::Tensor on_host(int unit);
+  void await(int unit);
+  void read_ahead();
   void finish(int unit);
   void release(int unit);
   void prefetch();
@@ -80,7 +81,7 @@ class Gatherer {
   std::span<Unit> units_;
   std::span<const UnitGroups> groups_;
   GatherLimits limits_;
-  HostTraffic* traffic_;
+  ShardSource source_;
   UseTrace trace_;
   std::vector<Slot> slots_;
   std::vector<std::int64_t> bytes_;  // of each unit when whole; 0 for those that stay whole

@@ -19,7 +19,8 @@ struct Home {
   std::vector<std::string> folders;  // of files, on disks
 
   bool used() const { return placement != store::Placement::device && share > 0; }
-  bool on_disk() const { return placement == store::Placement::nvme && share > 0; }
+  store::Placement where() const { return used() ? placement : store::Placement::device; }
+  bool on_disk() const { return where() == store::Placement::nvme; }
 };
 
 // Kinds of state that may live elsewhere than on the device.

@@ -116,8 +116,9 @@ struct Hooks::ForeignScope {
   bool ended = false;
 };
 
-Hooks::Hooks(ShardedModel& core, const ModelView& view, bool cast_inputs)
+Hooks::Hooks(ShardedModel& core, const ModelView& view, bool cast_inputs, BackwardWatcher* watcher)
     : core_(core),
+      watcher_(watcher),
       params_(view.params),
       units_(view.units),
       accumulators_(view.params.size()),
@@ -301,7 +302,7 @@ void Hooks::grad_arrived(int param) {
   at::Tensor& grad = params_[static_cast<std::size_t>(param)].mutable_grad();
   if (!grad.defined()) return;
   const int graph = torch::autograd::get_current_graph_task_id();
-  if (graph_.value_or(graph) != graph) core_.reducer().saw_several_graphs();
+  if (graph_.value_or(graph) != graph) core_.gradients().reducer().saw_several_graphs();
   graph_ = graph;
   if (grad_factor_ != 1) grad.mul_(grad_factor_);
   core_.grad_arrived(param, grad);
@@ -341,6 +342,7 @@ void Hooks::begin_backward(bool sync, double grad_factor) {
   grad_factor_ = grad_factor;
   graph_.reset();
   core_.begin_backward(sync);
+  if (sync && watcher_ != nullptr) watcher_->backward_begins();
 }
 
 void Hooks::end_backward() {

@@ -27,14 +27,24 @@ class ShardedModel;
 // Units as `options` choose them among those marked with nn::Unit.
 ModelView view_model(torch::nn::Module& model, const Options& options = {});
 
+// Told of backwards that reach the model, whoever runs them.
+class BackwardWatcher {
+ public:
+  virtual ~BackwardWatcher() = default;
+  // One begins whose gradients are reduced.
+  virtual void backward_begins() = 0;
+};
+
 // Gradients of leaf parameters go to the core as soon as autograd has them; a unit is whole while
 // its forward or backward runs.
 // Threads: hooks run on the thread that runs forward or backward.
 class Hooks final : public nn::UnitObserver {
  public:
-  // `core` and the model must outlive this. The destructor takes every hook away again.
-  // cast_inputs: floating-point inputs of units become the dtype of the parameters.
-  Hooks(ShardedModel& core, const ModelView& view, bool cast_inputs = false);
+  // `core`, the model and `watcher` (null: nobody) must outlive this. The destructor takes every
+  // hook away again. cast_inputs: floating-point inputs of units become the dtype of the
+  // parameters.
+  Hooks(ShardedModel& core, const ModelView& view, bool cast_inputs = false,
+        BackwardWatcher* watcher = nullptr);
   ~Hooks() override;
   Hooks(const Hooks&) = delete;
   Hooks& operator=(const Hooks&) = delete;
@@ -103,6 +113,7 @@ class Hooks final : public nn::UnitObserver {
   struct ForeignScope;
 
   ShardedModel& core_;
+  BackwardWatcher* watcher_;
   std::vector<at::Tensor> params_;
   std::vector<nn::UnitBase*> units_;
   std::unordered_map<const nn::UnitBase*, int> boundary_of_;  // looked up, never iterated

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "capstan/shard/torch_dtype.h"
+#include "capstan/store/tensor.h"
 
 namespace capstan::shard {
 namespace {
@@ -77,7 +78,7 @@ at::Tensor LocalGrads::take() {
   const at::Tensor& flat = storage().flat();
   const std::int64_t elems = flat.numel();
   const at::TensorOptions options = flat.options();
-  at::Tensor taken = tensor_over(storage().detach(), elems, options);
+  at::Tensor taken = store::tensor_over(storage().detach(), elems, options);
   std::fill(filled_.begin(), filled_.end(), 0);
   return taken;
 }

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "capstan/shard/sharded_model.h"
+#include "capstan/shard/reduce.h"
+#include "capstan/shard/unit.h"
+#include "capstan/shard/updates.h"
 #include "capstan/store/aside.h"
+#include "capstan/store/places.h"
 
 namespace capstan::shard {
 
@@ -21,27 +25,22 @@ struct AsideKinds {
   bool operator==(const AsideKinds&) const = default;
 };
 
+// Owns:    the host memory of what is aside.
 // Threads: one caller at a time.
 // Ranks:   local.
 class PutAside {
  public:
-  // Every use of the model, backward, step and access brings all back by itself, but for a forward
-  // over parameters that are always whole. `model` must outlive this.
-  explicit PutAside(ShardedModel& model);
-  ~PutAside();  // what is aside stays there
-  PutAside(const PutAside&) = delete;
-  PutAside& operator=(const PutAside&) = delete;
+  // `places` must outlive this; what is aside when this goes stays there.
+  explicit PutAside(store::Places& places);
 
-  // What is on the device of these. `moments`: the optimizer's, wherever they came from. Parameters
-  // that are gathered at this moment stay.
-  void put(const AsideKinds& kinds, const std::vector<at::Tensor>& moments);
+  // What is on the device of these, while nothing is on its way. `moments`: the optimizer's,
+  // wherever they came from. Parameters that are gathered at this moment stay.
+  void put(const AsideKinds& kinds, std::span<const Unit> units, const Updates& updates,
+           Reducer& gradients, const std::vector<at::Tensor>& moments);
   void bring_back();
   const AsideKinds& kinds() const { return kinds_; }  // that are aside
 
  private:
-  std::vector<c10::Storage> params() const;
-
-  ShardedModel& model_;
   std::unique_ptr<store::Pool> host_;
   store::Aside aside_;
   AsideKinds kinds_;

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "capstan/shard/torch_dtype.h"
+#include "capstan/store/tensor.h"
 
 namespace capstan::shard {
 Reducer::Reducer(const Plan& plan, const ModelGroups& groups, store::Pool& pool,
@@ -100,18 +101,14 @@ void Reducer::issue(int unit) {
   const UnitSpec& spec = plan_.units[static_cast<std::size_t>(unit)];
   const bool accumulate = grads.sum.defined();
   if (!accumulate) {
-    const at::TensorOptions options = flat.options().dtype(torch_dtype(settings_.accum));
-    const std::int64_t elems = spec.layout.shard_elems();
-    grads.sum =
-        tensor_over(pool_.take(elems * size_bytes(settings_.accum), store::MemoryKind::gradients),
-                    elems, options);
+    grads.sum = store::new_tensor(pool_, spec.layout.shard_elems(), torch_dtype(settings_.accum),
+                                  store::MemoryKind::gradients);
   }
   at::Tensor converted;
   const DType travel = spec.travel.value_or(settings_.travel);
   if (flat.scalar_type() != torch_dtype(travel)) {
     converted =
-        tensor_over(pool_.take(flat.numel() * size_bytes(travel), store::MemoryKind::gradients),
-                    flat.numel(), flat.options().dtype(torch_dtype(travel)));
+        store::new_tensor(pool_, flat.numel(), torch_dtype(travel), store::MemoryKind::gradients);
     converted.copy_(flat);
     flat = converted;
     grads.local->drop();
@@ -142,10 +139,7 @@ void Reducer::add_alone(int unit) {
 void Reducer::widen(at::Tensor& sum) {
   const at::ScalarType accum = torch_dtype(settings_.accum);
   if (c10::elementSize(sum.scalar_type()) >= c10::elementSize(accum)) return;
-  const std::int64_t elems = sum.numel();
-  at::Tensor wide =
-      tensor_over(pool_.take(elems * size_bytes(settings_.accum), store::MemoryKind::gradients),
-                  elems, sum.options().dtype(accum));
+  at::Tensor wide = store::new_tensor(pool_, sum.numel(), accum, store::MemoryKind::gradients);
   wide.copy_(sum);
   sum = std::move(wide);
 }

@@ -6,19 +6,26 @@
 #include <vector>
 
 #include "capstan/base/option_names.h"
-#include "capstan/shard/gather.h"
 #include "capstan/shard/homes.h"
 #include "capstan/shard/policy.h"
 #include "capstan/shard/reduce.h"
 #include "capstan/shard/states.h"
-#include "capstan/store/swap_reader.h"
+#include "capstan/store/disk_homes.h"
 
 namespace capstan::shard {
+
+// Bytes of whole units that are not resident.
+struct GatherLimits {
+  std::int64_t prefetch_bytes = 0;   // gathered ahead and not yet used
+  std::int64_t max_live_bytes = 0;   // above it nothing is prefetched or kept for later
+  std::int64_t max_reuse_bytes = 0;  // a unit whose next use is nearer than this stays whole
+};
 
 // What lives in host memory or on disks instead of the device.
 struct HostSettings {
   Homes homes;
-  store::ReadAhead read_ahead;  // of shards on disks
+  store::ReadAhead read_ahead;   // of shards on disks
+  store::StreamOptions streams;  // of states on disks
   // Units may be updated while the next forward runs. For those that stay whole between uses, a
   // reader outside of the model's forward would see old values.
   bool late_updates = false;
@@ -29,9 +36,6 @@ struct HostSettings {
   std::string out_of_memory_advice;
 
   bool used() const { return homes.optimizer.used() || homes.params.used(); }
-  bool pins_states() const {
-    return homes.optimizer.used() ? homes.optimizer.pin : homes.params.pin;
-  }
 };
 
 struct Settings {

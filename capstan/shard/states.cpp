@@ -3,17 +3,9 @@
 #include <utility>
 
 #include "capstan/shard/torch_dtype.h"
+#include "capstan/store/tensor.h"
 
 namespace capstan::shard {
-namespace {
-
-at::Tensor new_column(std::int64_t elems, DType dtype, store::Pool& pool) {
-  return tensor_over(pool.take(elems * size_bytes(dtype), store::MemoryKind::optimizer), elems,
-                     at::TensorOptions(torch_dtype(dtype)).device(pool.device()));
-}
-
-}  // namespace
-
 Owned owned_elems(const UnitSpec& spec, bool sharded, int rank) {
   if (sharded) return {spec.layout.shard(rank), spec.layout.pieces(rank)};
   Owned all{.range = {0, spec.layout.padded_elems()}, .pieces = {}};
@@ -32,7 +24,8 @@ UnitStates make_states(const UnitSpec& spec, const std::vector<at::Tensor>& orig
   const std::int64_t elems = owned.range.size();
   const DType master = master_dtype(settings, spec.dtype);
   if (!home.beside_params || master != spec.dtype) {
-    states.master = new_column(elems, master, home.pool);
+    states.master =
+        store::new_tensor(home.pool, elems, torch_dtype(master), store::MemoryKind::optimizer);
     states.master.zero_();
     for (const layout::SlotPiece& piece : owned.pieces) {
       const at::Tensor values = originals[static_cast<std::size_t>(piece.slot)].detach().view(-1);
@@ -41,7 +34,8 @@ UnitStates make_states(const UnitSpec& spec, const std::vector<at::Tensor>& orig
     }
   }
   for (std::size_t i = 0; i < settings.moment_names.size(); ++i) {
-    states.moments.push_back(new_column(elems, settings.moments, home.pool));
+    states.moments.push_back(store::new_tensor(home.pool, elems, torch_dtype(settings.moments),
+                                               store::MemoryKind::optimizer));
     states.moments.back().fill_(settings.initial_moment);
   }
   states.owned = std::move(owned);

@@ -7,6 +7,7 @@
 
 #include "capstan/shard/placeholder.h"
 #include "capstan/shard/torch_dtype.h"
+#include "capstan/store/tensor.h"
 
 namespace capstan::shard {
 
@@ -42,14 +43,13 @@ void Unit::make_placeholders() {
 void Unit::part_shard() {
   if (gather_is_free()) {
     // It takes the buffer's, which from then on only looks at it.
-    shard_.set_data(tensor_over(storage_.detach(), shard_.numel(), shard_.options()));
+    shard_.set_data(store::tensor_over(storage_.detach(), shard_.numel(), shard_.options()));
     storage_.attach(c10::DataPtr(shard_.mutable_data_ptr(), shard_.device()));
     return;
   }
   store::Pool& home = shard_on_host() ? *role_.shard_home : *pool_;
-  const auto bytes = static_cast<std::int64_t>(shard_.nbytes());
-  const at::Tensor own = tensor_over(home.take(bytes, store::MemoryKind::parameters),
-                                     shard_.numel(), shard_.options().device(home.device()));
+  const at::Tensor own =
+      store::new_tensor(home, shard_.numel(), shard_.scalar_type(), store::MemoryKind::parameters);
   own.copy_(shard_);
   shard_.set_data(own);
 }
@@ -104,9 +104,7 @@ void Unit::keep_near() {
   const std::int64_t elems = spec_->layout.padded_elems() / spec_->near_shards;
   const at::Tensor part = storage_.flat().narrow(0, role_.near_rank * elems, elems);
   if (!near_.defined()) {
-    near_ = tensor_over(
-        pool_->take(static_cast<std::int64_t>(part.nbytes()), store::MemoryKind::parameters), elems,
-        part.options());
+    near_ = store::new_tensor(*pool_, elems, part.scalar_type(), store::MemoryKind::parameters);
   }
   near_.copy_(part);
   near_is_fresh_ = true;

@@ -143,10 +143,10 @@ SwapFiles::Place SwapFiles::place_of(const void* address) const {
   return {&swaps_[mapping.swap].file, mapping.offset + (byte - start)};
 }
 
-void SwapFiles::write_back(Which which) {
+void SwapFiles::write_back(Home::Which which) {
   const std::lock_guard guard(mutex_);
   for (auto& [address, mapping] : mappings_) {
-    if (which == Which::taken_since && mapping.written_back) continue;
+    if (which == Home::Which::new_memory && mapping.written_back) continue;
     auto* const memory = const_cast<std::byte*>(address);
     const auto bytes = static_cast<std::size_t>(mapping.bytes);
     if (::msync(memory, bytes, MS_SYNC) != 0) {

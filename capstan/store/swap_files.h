@@ -13,6 +13,7 @@
 #include <c10/core/Allocator.h>
 
 #include "capstan/io/file.h"
+#include "capstan/store/home.h"
 
 namespace capstan::store {
 
@@ -52,8 +53,7 @@ class SwapFiles {
   Place place_of(const void* address) const;
 
   // What was written to the memory is on the disk, and no host memory holds it. Throws IoError.
-  enum class Which { all, taken_since };
-  void write_back(Which which = Which::all);
+  void write_back(Home::Which which = Home::Which::all);
 
   std::int64_t used_bytes() const;
 

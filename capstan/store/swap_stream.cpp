@@ -16,7 +16,7 @@ std::int64_t room_of(std::span<const std::byte> span) {
   return io::round_up_to_align(static_cast<std::int64_t>(span.size()));
 }
 
-std::int64_t room_of(const SwapTile& tile) {
+std::int64_t room_of(const Spans& tile) {
   std::int64_t bytes = 0;
   for (const auto& span : tile) bytes += room_of(span);
   return bytes;
@@ -39,11 +39,11 @@ void SwapStream::Held::wait(profile::Recorder* recorder) {
   span.end();
 }
 
-void SwapStream::start(std::vector<SwapTile> tiles) {
+void SwapStream::start(std::vector<Spans> tiles) {
   finish();
   tiles_ = std::move(tiles);
   std::int64_t largest = 0;
-  for (const SwapTile& tile : tiles_) largest = std::max(largest, room_of(tile));
+  for (const Spans& tile : tiles_) largest = std::max(largest, room_of(tile));
   if (memory_ == nullptr || memory_->size_bytes() < buffer_count_ * largest) {
     memory_ = std::make_shared<io::AlignedBuffer>(buffer_count_ * largest, io::Pages::huge);
   }
@@ -62,7 +62,7 @@ std::optional<std::int64_t> SwapStream::room_for(std::int64_t bytes) const {
 }
 
 bool SwapStream::read_one() {
-  const SwapTile& tile = tiles_[read_];
+  const Spans& tile = tiles_[read_];
   const std::optional<std::int64_t> room = room_for(room_of(tile));
   if (!room.has_value()) return false;
   Held& held = held_.emplace_back(Held{
@@ -109,6 +109,15 @@ void SwapStream::write_used() {
       at += room_of(span);
     }
   }
+}
+
+bool SwapStream::next_is(const Spans& tile) const {
+  return used_ < tiles_.size() && std::ranges::equal(
+                                      tiles_[used_], tile,
+                                      [](const auto& its, const auto& given) {
+                                        return its.data() == given.data() &&
+                                               its.size() == given.size();
+                                      });
 }
 
 // While a tile is used the disk has work: the one after it is on its way.

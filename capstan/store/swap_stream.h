@@ -13,12 +13,10 @@
 #include "capstan/io/aligned_buffer.h"
 #include "capstan/io/ring.h"
 #include "capstan/profile/recorder.h"
+#include "capstan/store/home.h"
 #include "capstan/store/swap_files.h"
 
 namespace capstan::store {
-
-// Spans of swap memory that are used together.
-using SwapTile = std::vector<std::span<std::byte>>;
 
 // Owns:    the host memory that tiles pass through, and the transfers in flight.
 // Threads: one caller at a time.
@@ -32,7 +30,9 @@ class SwapStream {
              profile::Recorder* recorder = nullptr);
 
   // Begins to read. The stream before it is finished.
-  void start(std::vector<SwapTile> tiles);
+  void start(std::vector<Spans> tiles);
+  // Whether that is the tile which next() gives.
+  bool next_is(const Spans& tile) const;
   // The next tile's bytes in host memory, one pointer for each span: valid, and to be changed,
   // until the next call. Throws IoError that names file and offset.
   std::vector<std::byte*> next();
@@ -66,7 +66,7 @@ class SwapStream {
   profile::Recorder* const recorder_;
   std::shared_ptr<io::AlignedBuffer> memory_;  // with the ring, while the disk may write to it
   std::deque<Held> held_;                      // the last one is tile read_ - 1
-  std::vector<SwapTile> tiles_;
+  std::vector<Spans> tiles_;
   std::size_t read_ = 0;  // tiles whose read was started
   std::size_t used_ = 0;  // tiles that next() gave out
   std::size_t written_ = 0;

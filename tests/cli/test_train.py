@@ -75,7 +75,8 @@ def test_a_signal_ends_the_run_after_the_current_step_with_a_summary(text, tmp_p
     metrics = tmp_path / "m.jsonl"
     run = subprocess.Popen([CAPSTAN, "train", "-n", str(ranks), "--config", config(), "--data", text, "--max-steps", "100000",
                             "--eval-every", "0", "--metrics", metrics, *TINY], stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True)
+                           stderr=subprocess.STDOUT, text=True,
+                           preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # nohup would ignore it
     try:
         wait_for_steps(metrics)
         run.send_signal(number)

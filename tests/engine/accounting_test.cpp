@@ -116,7 +116,7 @@ TEST(Memory, OfParametersIsTheShardsWhenTheyAreGivenBackAndAllAgainAfterTheNextU
       for (std::uint64_t step = 0; step < 2; ++step) {
         engine.sharded().give_back();
         EXPECT_EQ(engine.ledger().now()[MemoryKind::parameters], shards);
-        EXPECT_EQ(engine.sharded().pool().idle_bytes(), 0);
+        EXPECT_EQ(engine.sharded().places().device().idle_bytes(), 0);
         engine.backward(loss_of(model, make_batch(4, kWidth, kClasses, step), at::kBFloat16));
         engine.step();
         EXPECT_EQ(engine.ledger().now(), before);

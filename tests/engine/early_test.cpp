@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <future>
 #include <thread>
 #include <vector>
 
@@ -12,7 +11,6 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
-#include "capstan/base/error.h"
 #include "capstan/engine/early_choice.h"
 #include "capstan/shard/memory.h"
 #include "tests/engine/engine_fixture.h"
@@ -42,15 +40,15 @@ void backward(Engine& engine, test::SmallModel& model, std::uint64_t seed) {
 int made_in_backward(Engine& engine, const std::vector<bool>& may) {
   shard::ShardedModel& sharded = engine.sharded();
   sharded.finish_gradients();
-  if (sharded.early_updates() == nullptr) return 0;
+  if (sharded.updates().early() == nullptr) return 0;
   int made = 0;
   for (const int unit : sharded.step_order()) {
     if (!may[static_cast<std::size_t>(unit)]) continue;
     const auto give_up = std::chrono::steady_clock::now() + 20s;
-    while (!sharded.updated_early(unit) && std::chrono::steady_clock::now() < give_up) {
+    while (!sharded.updates().made_early(unit) && std::chrono::steady_clock::now() < give_up) {
       std::this_thread::sleep_for(1ms);
     }
-    made += static_cast<int>(sharded.updated_early(unit));
+    made += static_cast<int>(sharded.updates().made_early(unit));
   }
   return made;
 }
@@ -82,7 +80,7 @@ TEST(EarlyUpdates, AreMadeInBackwardAndKeptByTheStep) {
       EXPECT_EQ(made_in_backward(world.engine), units);
       world.engine.step();
       plain.engine.step();
-      EXPECT_FALSE(world.engine.sharded().updated_early(0));
+      EXPECT_FALSE(world.engine.sharded().updates().made_early(0));
     }
     EXPECT_TRUE(test::all_equal(test::masters(world.engine), test::masters(plain.engine)));
   });
@@ -127,10 +125,10 @@ TEST(EarlyUpdates, RunInTheLastBackwardOfAStepOnly) {
     options.batch.accumulation_steps = 2;
     World world(group, options);
     backward(world.engine, world.model, 1);
-    EXPECT_FALSE(world.engine.sharded().early_updates()->is_open());
+    EXPECT_FALSE(world.engine.sharded().updates().early()->is_open());
     world.engine.step();
     backward(world.engine, world.model, 2);
-    EXPECT_TRUE(world.engine.sharded().early_updates()->is_open());
+    EXPECT_TRUE(world.engine.sharded().updates().early()->is_open());
     EXPECT_GT(made_in_backward(world.engine), 0);
     world.engine.step();
   });
@@ -146,7 +144,7 @@ TEST(EarlyUpdates, OpenInTheBackwardThatTheCallerCallsTheLast) {
       for (const bool last : {false, false, true}) {
         const auto batch = test::make_batch(4, test::kWidth, test::kClasses, 5);
         world.engine.backward(test::loss_of(world.model, batch, at::kBFloat16), {.boundary = last});
-        EXPECT_EQ(world.engine.sharded().early_updates()->is_open(), last);
+        EXPECT_EQ(world.engine.sharded().updates().early()->is_open(), last);
       }
       EXPECT_TRUE(world.engine.step(true).applied);
       EXPECT_EQ(world.engine.progress().micro_steps, 3 * step);
@@ -170,7 +168,7 @@ TEST(EarlyUpdates, TakeNoMoreMemoryThanTheyMay) {
       }
       EXPECT_LE(14 * elems, bytes);
       EXPECT_EQ(made_in_backward(world.engine, early), expected);
-      EXPECT_EQ(sharded.host_ledger().now().total(),
+      EXPECT_EQ(sharded.places().host_ledger().now().total(),
                 shard::host_forecast(sharded.plan(), sharded.settings()).total());
       world.engine.step();
       return expected;
@@ -180,45 +178,6 @@ TEST(EarlyUpdates, TakeNoMoreMemoryThanTheyMay) {
     EXPECT_GT(some, 0);
     EXPECT_LT(some, all);
   });
-}
-
-class EarlyUpdatesOfOneUnit : public testing::Test {
- protected:
-  void SetUp() override {
-    states_.owned.range = {0, 4};
-    states_.master = states_.params = at::zeros({4});
-  }
-
-  store::Ledger ledger_;
-  std::unique_ptr<store::Pool> pool_ = store::Pool::of_host(ledger_, "", /*pinned=*/false);
-  shard::UnitStates states_;
-  std::promise<void> called_;
-  shard::EarlyUpdates early_{{true}, *pool_, c10::kCPU};
-};
-
-// What goes wrong on the thread reaches the caller.
-TEST_F(EarlyUpdatesOfOneUnit, RethrowWhatWentWrong) {
-  early_.open([&](int, shard::FreshStates&, const shard::EarlyUpdates::GoOn&) {
-    called_.set_value();
-    throw ConfigError({.what = "no more", .where = "unit 0", .fix = "none"});
-  });
-  early_.ready(0, states_, {});
-  called_.get_future().wait();
-  EXPECT_THROW(early_.close(/*keep=*/true), ConfigError);
-  EXPECT_FALSE(early_.has(0));
-}
-
-// A unit at work is given up where nobody wants it any more.
-TEST_F(EarlyUpdatesOfOneUnit, EndBeforeTheirTimeWhenDropped) {
-  early_.open([&](int, shard::FreshStates&, const shard::EarlyUpdates::GoOn& go_on) {
-    called_.set_value();
-    while (go_on()) std::this_thread::sleep_for(1ms);
-  });
-  early_.ready(0, states_, {});
-  called_.get_future().wait();
-  early_.close(/*keep=*/false);
-  EXPECT_FALSE(early_.has(0));
-  EXPECT_EQ(ledger_.now().total(), 0);
 }
 
 // Both ways are tried; then the expected time decides, and follows how often guesses are right.

@@ -112,15 +112,15 @@ TEST_F(NvmeTest, KeepsStatesOnTheDiskAndGradientsOnTheHost) {
     shard::ShardedModel& sharded = engine.sharded();
     std::int64_t owned = 0;
     for (const int unit : sharded.step_order()) owned += sharded.states(unit).owned.range.size();
-    EXPECT_EQ(sharded.disk_ledger().now()[MemoryKind::optimizer], 12 * owned);
-    EXPECT_EQ(sharded.disk_ledger().now(),
+    EXPECT_EQ(sharded.places().disk_ledger().now()[MemoryKind::optimizer], 12 * owned);
+    EXPECT_EQ(sharded.places().disk_ledger().now(),
               shard::disk_forecast(sharded.plan(), sharded.settings()));
-    EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::optimizer], 0);
-    EXPECT_EQ(sharded.ledger().now()[MemoryKind::optimizer], 0);
+    EXPECT_EQ(sharded.places().host_ledger().now()[MemoryKind::optimizer], 0);
+    EXPECT_EQ(sharded.places().device_ledger().now()[MemoryKind::optimizer], 0);
     const auto batch = test::make_batch(4, test::kWidth, test::kClasses, 5);
     engine.backward(test::loss_of(model, batch, at::kBFloat16));
     sharded.finish_gradients();
-    EXPECT_EQ(sharded.host_ledger().now().total(),
+    EXPECT_EQ(sharded.places().host_ledger().now().total(),
               shard::host_forecast(sharded.plan(), sharded.settings()).total());
     engine.step();
     EXPECT_THAT(engine.describe(), testing::HasSubstr("disks "));
@@ -135,13 +135,13 @@ TEST_F(NvmeTest, KeepsShardsOnTheDisk) {
     shard::ShardedModel& sharded = engine.sharded();
     const auto expected = shard::disk_forecast(sharded.plan(), sharded.settings());
     EXPECT_GT(expected[MemoryKind::parameters], 0);
-    EXPECT_EQ(sharded.disk_ledger().now(), expected);
-    EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::parameters], 0);
+    EXPECT_EQ(sharded.places().disk_ledger().now(), expected);
+    EXPECT_EQ(sharded.places().host_ledger().now()[MemoryKind::parameters], 0);
     const auto batch = test::make_batch(4, test::kWidth, test::kClasses, 5);
     for (int step = 0; step < 3; ++step) {
       engine.backward(test::loss_of(model, batch, at::kBFloat16));
       engine.step();
-      EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::parameters], 0);
+      EXPECT_EQ(sharded.places().host_ledger().now()[MemoryKind::parameters], 0);
     }
   });
 }

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
-#include <future>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -269,14 +268,15 @@ TEST(Offload, KeepsStatesAndGradientsOnTheHost) {
         owned += spec.layout.shard_elems();
         if (!spec.resident) released += spec.layout.shard_elems();
       }
-      EXPECT_EQ(sharded.ledger().now()[MemoryKind::optimizer], 0);
-      EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::optimizer], 12 * owned);
-      EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::parameters], 2 * released);
+      EXPECT_EQ(sharded.places().device_ledger().now()[MemoryKind::optimizer], 0);
+      EXPECT_EQ(sharded.places().host_ledger().now()[MemoryKind::optimizer], 12 * owned);
+      EXPECT_EQ(sharded.places().host_ledger().now()[MemoryKind::parameters], 2 * released);
       const auto batch = test::make_batch(4, test::kWidth, test::kClasses, 5);
       engine.backward(test::loss_of(model, batch, at::kBFloat16));
       sharded.finish_gradients();
-      EXPECT_EQ(sharded.ledger().now()[MemoryKind::gradients], 0);
-      EXPECT_EQ(sharded.host_ledger().now()[MemoryKind::gradients], (world == 1 ? 2 : 4) * owned);
+      EXPECT_EQ(sharded.places().device_ledger().now()[MemoryKind::gradients], 0);
+      EXPECT_EQ(sharded.places().host_ledger().now()[MemoryKind::gradients],
+                (world == 1 ? 2 : 4) * owned);
       engine.step();
     });
   }
@@ -310,11 +310,12 @@ TEST(Offload, TakesFromTheHostWhatIsForecastAndLedgered) {
         engine.backward(test::loss_of(model, batch, at::kBFloat16));
         sharded.finish_gradients();
         group.barrier().wait();
-        const store::MemoryUse host = sharded.host_ledger().now();
+        const store::MemoryUse host = sharded.places().host_ledger().now();
         EXPECT_EQ(host, shard::host_forecast(sharded.plan(), sharded.settings())) << to_text(host);
         if (step == 1) {
           const std::lock_guard lock(mutex);
-          ledgered += host.total() + sharded.ledger().now().total() + sharded.pool().idle_bytes();
+          ledgered += host.total() + sharded.places().device_ledger().now().total() +
+                      sharded.places().device().idle_bytes();
           used = resident_bytes() - before;
         }
         group.barrier().wait();
@@ -335,7 +336,8 @@ TEST(Offload, SaysBeforeItStartsThatTheHostHasTooLittleMemory) {
     const shard::Plan& plan = engine.sharded().plan();
     const shard::Settings& settings = engine.sharded().settings();
     const std::int64_t need = shard::host_forecast(plan, settings).total();
-    EXPECT_EQ(need, engine.sharded().host_ledger().now().total() / 12 * 14);  // + the gradients
+    EXPECT_EQ(need,
+              engine.sharded().places().host_ledger().now().total() / 12 * 14);  // + the gradients
     EXPECT_THAT(engine.describe(), testing::HasSubstr("host memory  "));
     EXPECT_NO_THROW(check_host_memory(plan, settings, {need}));
     try {
@@ -390,37 +392,6 @@ TEST(Offload, ShowsTheUpdatesOfTheHostInAProfile) {
   train({}, options);
   at::removeCallback(handle);
   EXPECT_GT(seen, 0);
-}
-
-TEST(LateUpdates, RethrowWhatWentWrongAtTheNextUse) {
-  shard::LateUpdates late(3);
-  late.start({0, 1, 2}, [](int unit) -> shard::HostTraffic::Ahead {
-    if (unit == 1) throw ConfigError({.what = "no more", .where = "unit 1", .fix = "none"});
-    return {};
-  });
-  EXPECT_NO_THROW(late.wait(0));
-  EXPECT_THROW(late.wait(1), ConfigError);
-  EXPECT_THROW(late.wait(2), ConfigError);
-  EXPECT_THROW(late.wait_all(), ConfigError);
-}
-
-TEST(LateUpdates, KeepTheOrderAndAreWaitedForOneByOne) {
-  shard::LateUpdates late(4);
-  std::vector<int> order;
-  std::promise<void> go_on;
-  auto allowed = go_on.get_future().share();
-  late.start({2, 0, 3}, [&](int unit) -> shard::HostTraffic::Ahead {
-    if (unit == 3) allowed.wait();
-    order.push_back(unit);
-    return {};
-  });
-  late.wait(0);
-  EXPECT_NO_THROW(late.wait(1));  // never late
-  EXPECT_FALSE(late.idle());
-  go_on.set_value();
-  late.wait_all();
-  EXPECT_TRUE(late.idle());
-  EXPECT_EQ(order, (std::vector<int>{2, 0, 3}));
 }
 
 TEST(Offload, IsRefusedWhereTheStageHasNoShardsToPlace) {

@@ -85,7 +85,7 @@ TEST(Dtypes, OfGradientShardsAndMomentsAreAsConfigured) {
     World world(group, options);
     world.engine.backward(world.loss());
     world.engine.sharded().finish_gradients();
-    EXPECT_EQ(world.engine.sharded().gradient_shard(0).scalar_type(), at::kBFloat16);
+    EXPECT_EQ(world.engine.sharded().gradients().shard(0).scalar_type(), at::kBFloat16);
     EXPECT_EQ(world.engine.sharded().states(0).moments.at(0).scalar_type(), at::kBFloat16);
   });
 }
@@ -250,7 +250,7 @@ TEST(Offload, UpdatesBesideTheNextForwardWhereAsked) {
       World world(group, options);
       const shard::ShardedModel& sharded = world.engine.sharded();
       EXPECT_EQ(std::ranges::any_of(sharded.step_order(),
-                                    [&](int unit) { return sharded.can_update_late(unit); }),
+                                    [&](int unit) { return sharded.updates().can_be_late(unit); }),
                 late);
     }
   });
@@ -293,14 +293,10 @@ TEST(Offload, PinsTheMemoryOfEachSectionAsThatSectionSays) {
       options.store.params.pin = params;
       const shard::HostSettings host =
           engine::shard_settings(options, layout::Mesh({.shard = 2}, 2), {}).host;
-      EXPECT_EQ(host.pins_states(), states);
+      EXPECT_EQ(host.homes.optimizer.pin, states);
       EXPECT_EQ(host.homes.params.pin, params);
     }
   }
-  options.store.optimizer = {};  // on the device: its pin_memory says nothing
-  options.store.params.pin = false;
-  EXPECT_FALSE(
-      engine::shard_settings(options, layout::Mesh({.shard = 2}, 2), {}).host.pins_states());
 }
 
 TEST(Description, SaysOverHowManyRanksStatesAreCut) {

@@ -1,9 +1,11 @@
 """Runs `capstan launch` and finds every process that it leaves behind."""
 
+import fcntl
 import os
 import pty
 import signal
 import subprocess
+import termios
 import time
 import uuid
 from pathlib import Path
@@ -22,6 +24,12 @@ def clean_environment(**more):
     return {**env, "CUDA_VISIBLE_DEVICES": "", **{k: str(v) for k, v in more.items()}}
 
 
+def default_signals():
+    """In a child before it starts: what our caller ignores (under nohup, or as a job in the background) acts again."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Job:
     """One `capstan launch`, marked so that its processes can be found wherever they went."""
 
@@ -29,7 +37,8 @@ class Job:
         self.mark = uuid.uuid4().hex
         env = {**(env or clean_environment()), "CAPSTAN_TEST_MARK": self.mark}
         self.process = subprocess.Popen(command or [CAPSTAN, "launch", *map(str, args)], env=env, cwd=cwd, stdin=stdin,
-                                        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen})
+                                        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+                                           "preexec_fn": default_signals, **popen})
 
     def finish(self, timeout=TIMEOUT):
         out, err = self.process.communicate(timeout=timeout)
@@ -120,10 +129,14 @@ class Terminal:
 
     def __init__(self, *args):
         self.master, slave = pty.openpty()
-        self.job = Job(*args, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-                       preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0))
+        self.job = Job(*args, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, preexec_fn=self.take)
         os.close(slave)
         self.text = b""
+
+    @staticmethod
+    def take():
+        default_signals()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def read_until(self, wanted):
         while self.text.count(wanted[0]) < wanted[1]:

@@ -1,10 +1,12 @@
 #include "capstan/shard/gather.h"
 
+#include <cstring>
 #include <stdexcept>
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include "capstan/store/tensor.h"
 #include "tests/support/run_ranks.h"
 
 namespace capstan::shard {
@@ -12,7 +14,7 @@ namespace {
 
 // Three units of one parameter each, all of its elements the unit's index.
 struct ThreeUnits {
-  explicit ThreeUnits(comm::Group& group)
+  explicit ThreeUnits(comm::Group& group, bool on_host = false)
       : plan(make_plan({{.name = "a", .sizes = {100}},
                         {.name = "b", .sizes = {100}},
                         {.name = "c", .sizes = {100}}},
@@ -26,7 +28,7 @@ struct ThreeUnits {
       params.push_back(at::full({100}, i, at::kFloat));
       units.emplace_back(plan.units[static_cast<std::size_t>(i)], plan.params,
                          std::vector<at::Tensor>{params.back()}, pool,
-                         UnitRole{.rank = group.rank()});
+                         UnitRole{.rank = group.rank(), .shard_home = on_host ? &pool : nullptr});
       units.back().release();
     }
   }
@@ -58,28 +60,82 @@ TEST(Gatherer, MakesUnitsWholeWhileTheyAreNeeded) {
   }
 }
 
+// A home whose shards must be brought, and one of which cannot be.
+class FailingHome final : public store::Home {
+ public:
+  explicit FailingHome(ThreeUnits& model) : model_(model) {}
+  store::Pool& pool() override { return model_.pool; }
+  bool in_place() const override { return false; }
+  void ahead(std::vector<store::Spans> next) override { asked = std::move(next); }
+  store::Taken take(const store::Spans& spans) override {
+    if (fails && same(spans, 1)) throw std::runtime_error("no memory");
+    const auto bytes = static_cast<std::int64_t>(spans[0].size());
+    c10::DataPtr memory = model_.pool.take(bytes, store::MemoryKind::parameters);
+    std::memcpy(memory.get(), spans[0].data(), spans[0].size());
+    return {.at = {static_cast<std::byte*>(memory.get())}, .memory = std::move(memory)};
+  }
+  void behind() override {}
+  void settle() override { ++settled; }
+  void write_back(Which /*which*/) override {}
+
+  bool same(const store::Spans& spans, int unit) const {
+    return spans[0].data() ==
+           store::span_of(model_.units[static_cast<std::size_t>(unit)].shard()).data();
+  }
+
+  bool fails = false;
+  int settled = 0;
+  std::vector<store::Spans> asked;
+
+ private:
+  ThreeUnits& model_;
+};
+
 // As when memory is out in the middle of it, and the program goes on.
 TEST(Gatherer, LeavesNothingPinnedWhenItThrows) {
   run_ranks(2, [](comm::Group& group) {
-    ThreeUnits model(group);
-    Gatherer gatherer(model.units, model.groups, kNoPrefetch);
-    bool fails = true;
-    gatherer.before_gather = [&](int unit) {
-      if (fails && unit == 1) throw std::runtime_error("no memory");
-    };
+    ThreeUnits model(group, /*on_host=*/true);
+    FailingHome home(model);
+    store::HostTraffic traffic(c10::kCPU);
+    Gatherer gatherer(model.units, model.groups, kNoPrefetch, {.home = &home, .traffic = &traffic});
+    home.fails = true;
     const std::vector<int> all = {0, 1, 2};
     EXPECT_THROW(gatherer.need(all), std::runtime_error);
     EXPECT_THROW(gatherer.pin(1), std::runtime_error);
     gatherer.end_pass();
     for (const Unit& unit : model.units) EXPECT_EQ(unit.state(), UnitState::sharded);
     EXPECT_EQ(gatherer.live_bytes(), 0);
-    fails = false;
+    home.fails = false;
     gatherer.need(all);
     gatherer.need(all);
     gatherer.done(all);
     EXPECT_EQ(gatherer.live_bytes(), 3 * model.plan.units[0].whole_bytes());  // needed once more
+    EXPECT_TRUE(model.params[1].eq(1).all().item<bool>());
     gatherer.done(all);
     EXPECT_EQ(gatherer.live_bytes(), 0);
+  });
+}
+
+// Shards that are far come nearer in the order of the last pass, and are forgotten at its end.
+TEST(Gatherer, AsksTheHomeForWhatComesNext) {
+  run_ranks(2, [](comm::Group& group) {
+    ThreeUnits model(group, /*on_host=*/true);
+    FailingHome home(model);
+    store::HostTraffic traffic(c10::kCPU);
+    Gatherer gatherer(model.units, model.groups, kNoPrefetch, {.home = &home, .traffic = &traffic});
+    for (int pass = 0; pass < 2; ++pass) {
+      for (const int unit : {2, 0, 1}) {
+        gatherer.need({&unit, 1});
+        if (pass == 1 && unit == 2) {
+          ASSERT_EQ(home.asked.size(), 2U);
+          EXPECT_TRUE(home.same(home.asked[0], 0));
+          EXPECT_TRUE(home.same(home.asked[1], 1));
+        }
+        gatherer.done({&unit, 1});
+      }
+      gatherer.end_pass();
+      EXPECT_EQ(home.settled, pass + 1);
+    }
   });
 }
 

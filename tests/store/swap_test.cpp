@@ -124,7 +124,7 @@ TEST_F(SwapTest, StreamChangesWhatTheMappingShows) {
       for (int i = 0; i < elems * kTiles; ++i) columns.back()[i] = static_cast<float>(i + c);
     }
     for (int pass = 0; pass < 2; ++pass) {
-      std::vector<SwapTile> tiles(kTiles);
+      std::vector<Spans> tiles(kTiles);
       for (int t = 0; t < kTiles; ++t) {
         for (float* const column : columns) {
           tiles[static_cast<std::size_t>(t)].emplace_back(
@@ -159,22 +159,22 @@ TEST_F(SwapTest, StreamTakesTilesOfAnySizes) {
     io::Ring ring({.block_bytes = kPage}, logger_);
     SwapStream stream(swap, ring, 3);
     std::mt19937 random(seed);
-    std::vector<SwapTile> tiles(40);
-    for (SwapTile& tile : tiles) {
+    std::vector<Spans> tiles(40);
+    for (Spans& tile : tiles) {
       const std::int64_t bytes = random() % 3 == 0 ? 7 * kPage : 1 + random() % (2 * kPage);
       auto* const memory = static_cast<std::byte*>(swap.take(bytes).get());
       std::memset(memory, static_cast<int>(seed), static_cast<std::size_t>(bytes));
       tile.emplace_back(memory, static_cast<std::size_t>(bytes));
     }
     stream.start(tiles);
-    for (const SwapTile& tile : tiles) {
+    for (const Spans& tile : tiles) {
       std::byte* const values = stream.next().front();
       for (std::size_t i = 0; i < tile.front().size(); ++i) {
         values[i] = std::byte(std::to_integer<int>(values[i]) + 1);
       }
     }
     stream.finish();
-    for (const SwapTile& tile : tiles) {
+    for (const Spans& tile : tiles) {
       EXPECT_THAT(tile.front(), testing::Each(std::byte(seed + 1))) << seed;
     }
   }
@@ -192,7 +192,7 @@ TEST_F(SwapTest, StreamReadsAsFarAheadAsItsMemoryHolds) {
   io::Ring ring({.block_bytes = 8 * kPage}, logger_, test::with_faults(io::open_queue({}), count));
   SwapStream stream(swap, ring, 3);
   auto* const memory = static_cast<std::byte*>(swap.take(64 * kPage).get());
-  std::vector<SwapTile> tiles = {{{memory, 8 * kPage}}};
+  std::vector<Spans> tiles = {{{memory, 8 * kPage}}};
   for (std::size_t i = 0; i < 20; ++i) tiles.push_back({{memory + (8 + i) * kPage, kPage}});
   stream.start(tiles);
   stream.finish();

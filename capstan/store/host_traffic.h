@@ -14,7 +14,12 @@
 
 #include "capstan/profile/recorder.h"
 
-namespace capstan::shard {
+namespace capstan::store {
+
+// The end of a copy.
+struct Arrival {
+  std::shared_ptr<c10::Event> arrived;  // null on the CPU: it has
+};
 
 // Owns:    the tensors of copies that have not ended.
 // Threads: one caller at a time.
@@ -26,14 +31,9 @@ class HostTraffic {
   HostTraffic(const HostTraffic&) = delete;
   HostTraffic& operator=(const HostTraffic&) = delete;
 
-  // The end of a copy.
-  struct Ahead {
-    std::shared_ptr<c10::Event> arrived;  // null on the CPU: it has
-  };
-
   // Starts host = values, behind what the current stream holds now. `unit`, as below: whose they
   // are, for the recorder.
-  Ahead fetch(at::Tensor host, at::Tensor values, std::string_view unit = {});
+  Arrival fetch(at::Tensor host, at::Tensor values, std::string_view unit = {});
   // Returns when every fetch has arrived.
   void finish_fetches();
 
@@ -42,14 +42,14 @@ class HostTraffic {
   void send(at::Tensor values, at::Tensor host, std::string_view unit = {});
 
   // As send(), but the current stream does not wait until await().
-  Ahead send_ahead(at::Tensor values, at::Tensor host, std::string_view unit = {});
-  void await(const Ahead& ahead) const;
+  Arrival send_ahead(at::Tensor values, at::Tensor host, std::string_view unit = {});
+  void await(const Arrival& ahead) const;
 
   // For sends from a thread beside the one that computes: after follow_current(), sends are behind
   // what the current stream held then, and not behind what it gets later. The current stream does
   // not wait until await().
   void follow_current();
-  Ahead send_beside(at::Tensor values, at::Tensor host, std::string_view unit = {});
+  Arrival send_beside(at::Tensor values, at::Tensor host, std::string_view unit = {});
   // Returns when few sends are in flight.
   void limit_sends();
   // Returns when no send reads host memory any more.
@@ -81,4 +81,4 @@ class HostTraffic {
   std::deque<Copy> sends_;
 };
 
-}  // namespace capstan::shard
+}  // namespace capstan::store

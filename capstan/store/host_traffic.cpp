@@ -1,4 +1,4 @@
-#include "capstan/shard/host_traffic.h"
+#include "capstan/store/host_traffic.h"
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 
 #include "capstan/profile/event_clock.h"
 
-namespace capstan::shard {
+namespace capstan::store {
 namespace {
 
 // Staging buffers that may be on their way to the device: one is filled while two travel.
@@ -60,7 +60,7 @@ void HostTraffic::drop_ended(std::deque<Copy>& copies) {
   while (!copies.empty() && copies.front().ended->query()) copies.pop_front();
 }
 
-HostTraffic::Ahead HostTraffic::fetch(at::Tensor host, at::Tensor values, std::string_view unit) {
+Arrival HostTraffic::fetch(at::Tensor host, at::Tensor values, std::string_view unit) {
   if (!to_host_.has_value()) return {start(to_host_, host, values, unit)};
   drop_ended(fetches_);
   order_behind_current(*to_host_);
@@ -79,8 +79,7 @@ void HostTraffic::finish_sends() {
   sends_.clear();
 }
 
-HostTraffic::Ahead HostTraffic::send_ahead(at::Tensor values, at::Tensor host,
-                                           std::string_view unit) {
+Arrival HostTraffic::send_ahead(at::Tensor values, at::Tensor host, std::string_view unit) {
   if (to_device_.has_value()) {
     drop_ended(sends_);
     order_behind_current(*to_device_);
@@ -92,8 +91,7 @@ void HostTraffic::follow_current() {
   if (to_device_.has_value()) order_behind_current(*to_device_);
 }
 
-HostTraffic::Ahead HostTraffic::send_beside(at::Tensor values, at::Tensor host,
-                                            std::string_view unit) {
+Arrival HostTraffic::send_beside(at::Tensor values, at::Tensor host, std::string_view unit) {
   auto ended = start(to_device_, values, host, unit);
   if (ended == nullptr) return {};
   sends_.push_back({std::move(values), std::move(host), ended});
@@ -107,7 +105,7 @@ void HostTraffic::limit_sends() {
   }
 }
 
-void HostTraffic::await(const Ahead& ahead) const {
+void HostTraffic::await(const Arrival& ahead) const {
   if (ahead.arrived == nullptr) return;
   ahead.arrived->block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
 }
@@ -117,4 +115,4 @@ void HostTraffic::send(at::Tensor values, at::Tensor host, std::string_view unit
   await(send_ahead(std::move(values), std::move(host), unit));
 }
 
-}  // namespace capstan::shard
+}  // namespace capstan::store
