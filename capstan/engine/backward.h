@@ -1,0 +1,55 @@
+// How a step's gradients come to be: backwards of ours, plain backwards of the program's, and
+// gradients that it puts into its parameters instead of one.
+#pragma once
+
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/engine/common.h"
+#include "capstan/engine/step_types.h"
+#include "capstan/shard/hooks.h"
+
+namespace capstan::engine {
+
+// Owns:    what this step's gradients are multiplied by, and whether backwards are reduced.
+// Threads: one caller at a time.
+// Ranks:   run() and take_given() are collective.
+class Backward {
+ public:
+  // `hooks` and what `common` names must outlive this.
+  Backward(const Common& common, shard::Hooks& hooks);
+
+  void run(const at::Tensor& loss, const BackwardOptions& how);
+
+  // Backwards that only accumulate on this rank while the sum of all changes is above 0. With 0,
+  // options that have changed are taken up.
+  void change_no_sync(int by);
+  // With fp16: whether a plain loss.backward() may come that is not scaled. By default none may.
+  void expect_plain(bool allowed);
+  // The loss, in fp32 at least, for a plain backward of the result: times the loss scale, or as
+  // much of that as the loss's own dtype holds; the gradients get the rest.
+  at::Tensor scale(const at::Tensor& loss);
+
+  // Before a step, which needs gradients: takes those that the program has put into its parameters
+  // where there was no backward. When it throws, nothing has happened and the group lives.
+  void take_given();
+
+  // Whether a step follows the backward that runs, as far as can be told.
+  bool ends_step() const;
+  double loss_scale() const { return scale_; }  // that this step's gradients were made with
+  // From the summed gradient to the averaged, unscaled one.
+  double gradient_factor() const { return after_sum_ / scale_; }
+
+ private:
+  Common common_;
+  shard::Hooks& hooks_;
+  int no_sync_depth_ = 0;
+  bool plain_allowed_ = false;    // although the loss needs its scale
+  double plain_factor_ = 1;       // of its gradients: what the dtype of its loss does not hold
+  double after_sum_ = 1;          // what is left of the division by the ranks
+  double scale_ = 1;              // the loss scale of this step's backwards
+  std::optional<bool> boundary_;  // what the caller said of the backward that runs
+};
+
+}  // namespace capstan::engine
