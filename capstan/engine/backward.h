@@ -22,9 +22,10 @@ class Backward {
 
   void run(const at::Tensor& loss, const BackwardOptions& how);
 
-  // Backwards that only accumulate on this rank while the sum of all changes is above 0. With 0,
-  // options that have changed are taken up.
+  // Backwards that only accumulate on this rank, as under Engine::NoSync; +1 and -1 come in pairs.
   void change_no_sync(int by);
+  // After Options::batch has changed: from the next backward on.
+  void options_changed() { change_no_sync(0); }
   // With fp16: whether a plain loss.backward() may come that is not scaled. By default none may.
   void expect_plain(bool allowed);
   // The loss, in fp32 at least, for a plain backward of the result: times the loss scale, or as

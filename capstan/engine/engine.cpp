@@ -6,7 +6,6 @@
 
 #include "capstan/engine/engine_state.h"
 #include "capstan/engine/settings.h"
-#include "capstan/shard/access.h"
 
 namespace capstan::engine {
 
@@ -54,31 +53,11 @@ void Engine::reload_states() { state_->aside().bring_back(); }
 
 shard::AsideKinds Engine::offloaded_states() const { return state_->aside().kinds(); }
 
-void Engine::change_no_sync(int by) { state_->backward().change_no_sync(by); }
-void Engine::expect_backward(bool allowed) { state_->backward().expect_plain(allowed); }
-at::Tensor Engine::scale(const at::Tensor& loss) { return state_->backward().scale(loss); }
-void Engine::set_accumulation_steps(std::int64_t steps) {
-  state_->options.batch.accumulation_steps = steps;
-  state_->backward().change_no_sync(0);
-}
-void Engine::set_loss_scale(double scale) { state_->run.loss_scale.scale = scale; }
-const precision::LossScaleState& Engine::scale_state() const { return state_->run.loss_scale; }
-double Engine::gradient_factor() const { return state_->backward().gradient_factor(); }
-int Engine::moment_index(std::string_view which) const {
-  return engine::moment_index(state_->sharded().settings().states, which);
-}
-
-void Engine::set_hyper_params(const std::vector<optim::HyperParams>& groups) {
-  state_->step().set_hyper_params(groups);
-}
-
 Saved Engine::save_checkpoint(const std::filesystem::path& folder, const SaveOptions& options) {
   return state_->saver().save(folder, options);
 }
 
 void Engine::finish_saves() { state_->saver().finish(); }
-
-void Engine::before_change() { state_->saver().before_change(); }
 
 std::optional<Loaded> Engine::load_checkpoint(const std::filesystem::path& folder,
                                               const LoadOptions& options) {
@@ -105,62 +84,64 @@ Engine::WholeModel::~WholeModel() {
 Engine::WholeModel Engine::whole_parameters() { return WholeModel(*state_); }
 
 at::Tensor Engine::parameter(std::string_view name) {
-  return shard::read_param(sharded(), shard::find_param(sharded().plan(), name));
+  Access& access = state_->access();
+  return access.param(access.find(name));
 }
 
 at::Tensor Engine::master(std::string_view name) {
-  return shard::read_whole(sharded(), shard::find_param(sharded().plan(), name),
-                           {shard::Column::master});
+  Access& access = state_->access();
+  return access.read(access.find(name), {shard::Column::master});
 }
 
 at::Tensor Engine::gradient(std::string_view name) {
-  return gradient(shard::find_param(sharded().plan(), name));
-}
-
-at::Tensor Engine::gradient(int param) {
-  at::Tensor sum = shard::read_whole(sharded(), param, {shard::Column::gradient});
-  if (!sum.defined()) return sum;
-  return sum.to(at::kFloat).mul_(gradient_factor());
+  Access& access = state_->access();
+  return access.read(access.find(name), {shard::Column::gradient});
 }
 
 at::Tensor Engine::state(std::string_view name, std::string_view which) {
-  return shard::read_whole(sharded(), shard::find_param(sharded().plan(), name),
-                           {shard::Column::moment, moment_index(which)});
+  Access& access = state_->access();
+  return access.read(access.find(name), access.state(which));
 }
 
 void Engine::set_parameter(std::string_view name, const at::Tensor& value) {
-  before_change();
-  shard::write_param(sharded(), shard::find_param(sharded().plan(), name), value);
+  Access& access = state_->access();
+  access.set_param(access.find(name), value);
 }
 
 void Engine::set_gradient(std::string_view name, const at::Tensor& value) {
-  set_gradient(shard::find_param(sharded().plan(), name), value);
-}
-
-void Engine::set_gradient(int param, const at::Tensor& value) {
-  shard::write_whole(sharded(), param, {shard::Column::gradient},
-                     value.to(at::kFloat) / gradient_factor());
+  Access& access = state_->access();
+  access.write(access.find(name), {shard::Column::gradient}, value);
 }
 
 void Engine::set_state(std::string_view name, std::string_view which, const at::Tensor& value) {
-  before_change();
-  shard::write_whole(sharded(), shard::find_param(sharded().plan(), name),
-                     {shard::Column::moment, moment_index(which)}, value);
+  Access& access = state_->access();
+  access.write(access.find(name), access.state(which), value);
 }
 
 const Options& Engine::options() const { return state_->options; }
 const Progress& Engine::progress() const { return state_->run.progress; }
-std::int64_t Engine::optimizer_steps() const { return state_->run.optimizer_steps(); }
-void Engine::set_optimizer_steps(std::int64_t steps) { state_->run.set_optimizer_steps(steps); }
 double Engine::loss_scale() const { return state_->run.loss_scale.scale; }
 std::vector<double> Engine::learning_rates() const { return state_->step().learning_rates(); }
-store::Ledger& Engine::ledger() { return state_->sharded().ledger(); }
+
+store::Ledger& Engine::ledger(store::Placement where) {
+  shard::ShardedModel& sharded = state_->sharded();
+  switch (where) {
+    case store::Placement::host:
+      return sharded.host_ledger();
+    case store::Placement::nvme:
+      return sharded.disk_ledger();
+    default:
+      return sharded.ledger();
+  }
+}
+
 comm::Group& Engine::group() { return state_->sharded().group(); }
-shard::ShardedModel& Engine::sharded() { return state_->sharded(); }
-shard::Hooks& Engine::hooks() { return state_->hooks(); }
+
 std::string Engine::describe() const {
   const shard::ShardedModel& sharded = state_->sharded();
   return describe_run(options(), sharded.plan(), sharded.settings(), sharded.mesh().mesh());
 }
+
+EngineState& Engine::inside() { return *state_; }
 
 }  // namespace capstan::engine

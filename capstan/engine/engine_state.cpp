@@ -34,6 +34,7 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
   saver_ = std::make_unique<Saver>(common);
   aside_ = std::make_unique<StatesAside>(common, *saver_);
   loader_ = std::make_unique<Loader>(common, *saver_);
+  access_ = std::make_unique<Access>(common, *backward_, *saver_);
   step_ = std::make_unique<Step>(common, *backward_, *saver_, *workers_, make_rates(parts));
   log_->say(LogLevel::info,
             describe_run(options, sharded_->plan(), sharded_->settings(), mesh_->mesh()));

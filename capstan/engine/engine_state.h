@@ -1,4 +1,5 @@
-// The objects that an engine is made of: this makes them in order and owns them.
+// The objects that an engine is made of: this makes them in order and owns them. C++ programs use
+// engine.h; front ends for other languages and tests reach the objects through Engine::inside().
 #pragma once
 
 #include <functional>
@@ -7,6 +8,7 @@
 
 #include "capstan/comm/mesh_groups.h"
 #include "capstan/comm/world.h"
+#include "capstan/engine/access.h"
 #include "capstan/engine/backward.h"
 #include "capstan/engine/common.h"
 #include "capstan/engine/loader.h"
@@ -38,6 +40,7 @@ class EngineState {
   StatesAside& aside() { return *aside_; }
   Loader& loader() { return *loader_; }
   Step& step() { return *step_; }
+  Access& access() { return *access_; }
   comm::World* world() { return world_.get(); }  // null where we were given a group
 
   Options options;
@@ -63,6 +66,7 @@ class EngineState {
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<StatesAside> aside_;
   std::unique_ptr<Loader> loader_;
+  std::unique_ptr<Access> access_;
   std::unique_ptr<Step> step_;
 };
 

@@ -8,10 +8,12 @@ namespace capstan::python {
 namespace py = pybind11;
 namespace {
 
+engine::Access& access_of(PyEngine& self) { return self.inside().access(); }
+
 shard::ColumnName column_name(PyEngine& self, const std::string& which) {
   if (which == "master") return {shard::Column::master};
   if (which == "gradient") return {shard::Column::gradient};
-  return {shard::Column::moment, self.engine().moment_index(which)};
+  return access_of(self).state(which);
 }
 
 // Whole parameters, gradients and states.
@@ -20,37 +22,31 @@ void bind_whole_access(py::class_<PyEngine>& type) {
   type.def(
           "read",
           [](PyEngine& self, int param, const std::string& which) {
-            if (which == "gradient") return self.engine().gradient(param);
-            return shard::read_whole(self.sharded(), param, column_name(self, which));
+            return access_of(self).read(param, column_name(self, which));
           },
           py::arg("param"), py::arg("which"), released)
       .def(
           "write",
           [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
-            if (which == "gradient") return self.engine().set_gradient(param, value);
-            self.note_change();
-            self.engine().before_change();
-            shard::write_whole(self.sharded(), param, column_name(self, which), value);
+            if (which != "gradient") self.note_change();
+            access_of(self).write(param, column_name(self, which), value);
           },
           py::arg("param"), py::arg("which"), py::arg("value"), released)
       .def(
-          "read_param",
-          [](PyEngine& self, int param) { return shard::read_param(self.sharded(), param); },
+          "read_param", [](PyEngine& self, int param) { return access_of(self).param(param); },
           released)
       .def(
           "write_param",
           [](PyEngine& self, int param, const at::Tensor& value) {
             self.note_change();
-            self.engine().before_change();
-            shard::write_param(self.sharded(), param, value);
+            access_of(self).set_param(param, value);
           },
           released)
       .def(
           "take_from",
           [](PyEngine& self, int param, int root) {
             self.note_change();
-            self.engine().before_change();
-            shard::take_from(self.sharded(), param, root);
+            access_of(self).take_from(param, root);
           },
           released)
       .def(
@@ -61,48 +57,26 @@ void bind_whole_access(py::class_<PyEngine>& type) {
           released);
 }
 
-// Where every rank updates everything, its part of a gradient is all of it, although the sums are
-// kept in shards.
-bool owns_whole_gradients(PyEngine& self) {
-  return !self.sharded().settings().policy.shards_optimizer();
-}
-
-at::Tensor local_gradient(PyEngine& self, int param) {
-  if (owns_whole_gradients(self)) return self.engine().gradient(param).view({-1});
-  return shard::local_part(self.sharded(), param, {shard::Column::gradient})
-      .to(at::kFloat)
-      .mul(self.engine().gradient_factor());
-}
-
-void write_local(PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
-  self.note_change();
-  self.engine().before_change();
-  if (which != "gradient") {
-    shard::write_local(self.sharded(), param, column_name(self, which), value);
-  } else if (owns_whole_gradients(self)) {
-    const auto& sizes = self.sharded().plan().params.at(static_cast<std::size_t>(param)).sizes;
-    self.engine().set_gradient(param, value.view(sizes));
-  } else {
-    shard::write_local(self.sharded(), param, {shard::Column::gradient},
-                       value / self.engine().gradient_factor());
-  }
-}
-
 // This rank's part of them.
 void bind_local_access(py::class_<PyEngine>& type) {
   const auto released = py::call_guard<py::gil_scoped_release>();
   type.def(
           "local",
           [](PyEngine& self, int param, const std::string& which) {
-            return shard::local_part(self.sharded(), param, column_name(self, which));
+            return access_of(self).read_local(param, column_name(self, which));
           },
           released)
       .def(
           "local_param",
           [](PyEngine& self, int param) { return shard::local_param(self.sharded(), param); },
           released)
-      .def("local_gradient", &local_gradient, released)
-      .def("write_local", &write_local, released)
+      .def(
+          "write_local",
+          [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
+            self.note_change();
+            access_of(self).write_local(param, column_name(self, which), value);
+          },
+          released)
       .def_property_readonly("changes", &PyEngine::changes)
       .def("owned_range", [](PyEngine& self, int param) {
         const layout::ElemRange range = shard::owned_range(self.sharded(), param);

@@ -25,7 +25,7 @@ void set_groups(PyEngine& self, const std::vector<py::dict>& groups) {
   hyper.front().lr = 0;
   hyper.front().weight_decay = 0;
   const py::gil_scoped_release released;  // updates that still run are waited for
-  self.engine().set_hyper_params(hyper);
+  self.inside().step().set_hyper_params(hyper);
 }
 
 void bind_use(py::class_<PyEngine>& type) {
@@ -36,7 +36,7 @@ void bind_use(py::class_<PyEngine>& type) {
       .def("drop_forward", &PyEngine::drop_forward, released)
       .def(
           "also_uses",
-          [](PyEngine& self, int param) { return self.engine().hooks().also_uses(param); },
+          [](PyEngine& self, int param) { return self.inside().hooks().also_uses(param); },
           released)
       .def("borrow", &PyEngine::borrow, released)
       .def("await_updates", &PyEngine::await_updates, released)
@@ -113,10 +113,11 @@ void bind_step(py::class_<PyEngine>& type) {
           },
           py::arg("boundary"), released)
       .def("expect_backward",
-           [](PyEngine& self, bool allowed) { self.engine().expect_backward(allowed); })
-      .def("scale",
-           [](PyEngine& self, const at::Tensor& loss) { return self.engine().scale(loss); })
-      .def("change_no_sync", [](PyEngine& self, int by) { self.engine().change_no_sync(by); })
+           [](PyEngine& self, bool allowed) { self.inside().backward().expect_plain(allowed); })
+      .def("scale", [](PyEngine& self,
+                       const at::Tensor& loss) { return self.inside().backward().scale(loss); })
+      .def("change_no_sync",
+           [](PyEngine& self, int by) { self.inside().backward().change_no_sync(by); })
       .def(
           "finish_gradients", [](PyEngine& self) { self.sharded().finish_gradients(); }, released)
       .def(
@@ -127,20 +128,24 @@ void bind_step(py::class_<PyEngine>& type) {
       .def_property_readonly("offloaded_states", &offloaded_states)
       .def("set_groups", &set_groups)
       .def("set_accumulation_steps",
-           [](PyEngine& self, std::int64_t steps) { self.engine().set_accumulation_steps(steps); })
+           [](PyEngine& self, std::int64_t steps) {
+             self.inside().options.batch.accumulation_steps = steps;
+             self.inside().backward().options_changed();
+           })
       .def("set_loss_scale",
-           [](PyEngine& self, double scale) { self.engine().set_loss_scale(scale); })
+           [](PyEngine& self, double scale) { self.inside().run.loss_scale.scale = scale; })
       .def_property_readonly("loss_scale",
                              [](PyEngine& self) { return self.engine().loss_scale(); })
       .def_property_readonly("scale_state",
                              [](PyEngine& self) {
-                               const precision::LossScaleState& state = self.engine().scale_state();
+                               const precision::LossScaleState& state =
+                                   self.inside().run.loss_scale;
                                return std::make_pair(state.last_overflow, state.tolerance);
                              })
       .def_property_readonly("progress", [](PyEngine& self) { return self.engine().progress(); })
       .def_property(
-          "optimizer_steps", [](PyEngine& self) { return self.engine().optimizer_steps(); },
-          [](PyEngine& self, std::int64_t steps) { self.engine().set_optimizer_steps(steps); })
+          "optimizer_steps", [](PyEngine& self) { return self.inside().run.optimizer_steps(); },
+          [](PyEngine& self, std::int64_t steps) { self.inside().run.set_optimizer_steps(steps); })
       .def("describe", [](PyEngine& self) { return self.engine().describe(); });
 }
 
