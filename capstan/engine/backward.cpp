@@ -1,6 +1,5 @@
 #include "capstan/engine/backward.h"
 
-#include <ATen/ops/full_like.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -21,17 +20,32 @@ Backward::Backward(const Common& common, shard::Hooks& hooks)
 
 void Backward::run(const at::Tensor& loss, const BackwardOptions& how) {
   check_loss(loss, "Engine::backward");
-  const Options& options = common_.options;
+  differentiate({loss}, {at::Tensor()}, how);
+}
+
+void Backward::run(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
+                   const BackwardOptions& how) {
+  check_outputs(outputs, gradients);
+  differentiate(outputs, gradients, how);
+}
+
+double Backward::factor_of(const BackwardOptions& how) const {
+  if (how.already_scaled) return 1;
+  if (!how.average_accumulation) return scale_;
+  return scale_ * (1.0 / static_cast<double>(common_.options.batch.accumulation_steps));
+}
+
+void Backward::differentiate(const std::vector<at::Tensor>& outputs,
+                             const std::vector<at::Tensor>& gradients, const BackwardOptions& how) {
   common_.log.phase_ended(Phase::forward, common_.sharded.ledger());
   scale_ = common_.run.loss_scale.scale;
   boundary_ = how.boundary;
-  const double average =
-      how.average_accumulation ? 1.0 / static_cast<double>(options.batch.accumulation_steps) : 1.0;
-  const precision::LossFactor factor = split_factor(scale_ * average, loss);
+  const precision::LossFactor factor = split_factor(factor_of(how), outputs, gradients);
   guarded(common_, Phase::backward, [&] {
     hooks_.begin_backward(/*sync=*/no_sync_depth_ == 0, factor.of_gradients);
     try {
-      torch::autograd::backward({loss}, {at::full_like(loss, factor.of_loss)}, how.retain_graph);
+      torch::autograd::backward(outputs, seeds(outputs, gradients, factor.of_loss),
+                                how.retain_graph);
     } catch (...) {
       hooks_.abandon_backward();
       throw;
@@ -40,7 +54,7 @@ void Backward::run(const at::Tensor& loss, const BackwardOptions& how) {
   });
   boundary_.reset();
   common_.log.phase_ended(Phase::backward, common_.sharded.ledger());
-  if (options.shard.log_trace_changes) {
+  if (common_.options.shard.log_trace_changes) {
     common_.log.trace_surprises(common_.sharded.trace().surprises());
   }
 }
@@ -65,7 +79,7 @@ void Backward::expect_plain(bool allowed) {
 at::Tensor Backward::scale(const at::Tensor& loss) {
   check_loss(loss, "Engine::scale");
   const double loss_scale = common_.run.loss_scale.scale;
-  const precision::LossFactor factor = split_factor(loss_scale, loss);
+  const precision::LossFactor factor = split_factor(loss_scale, {loss});
   plain_allowed_ = true;
   plain_factor_ = factor.of_gradients;
   scale_ = loss_scale;

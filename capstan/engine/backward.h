@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -20,7 +21,10 @@ class Backward {
   // `hooks` and what `common` names must outlive this.
   Backward(const Common& common, shard::Hooks& hooks);
 
+  // See Engine::backward().
   void run(const at::Tensor& loss, const BackwardOptions& how);
+  void run(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
+           const BackwardOptions& how);
 
   // Backwards that only accumulate on this rank, as under Engine::NoSync; +1 and -1 come in pairs.
   void change_no_sync(int by);
@@ -43,6 +47,11 @@ class Backward {
   double gradient_factor() const { return after_sum_ / scale_; }
 
  private:
+  // What a loss, or given gradients, are multiplied by.
+  double factor_of(const BackwardOptions& how) const;
+  void differentiate(const std::vector<at::Tensor>& outputs,
+                     const std::vector<at::Tensor>& gradients, const BackwardOptions& how);
+
   Common common_;
   shard::Hooks& hooks_;
   int no_sync_depth_ = 0;

@@ -43,6 +43,11 @@ void Engine::backward(const at::Tensor& loss, BackwardOptions options) {
   state_->backward().run(loss, options);
 }
 
+void Engine::backward(const std::vector<at::Tensor>& outputs,
+                      const std::vector<at::Tensor>& gradients, BackwardOptions options) {
+  state_->backward().run(outputs, gradients, options);
+}
+
 StepReport Engine::step(std::optional<bool> boundary) { return state_->step().take(boundary); }
 
 void Engine::clear_gradients() { state_->sharded().clear_gradients(); }

@@ -54,6 +54,12 @@ class Engine {
 
   // Differentiates loss (one element), times the loss scale, divided by the accumulation steps.
   void backward(const at::Tensor& loss, BackwardOptions options = {});
+  // Differentiates anything: outputs with the gradients of a loss with respect to them, one of the
+  // same shape for each (an undefined one stands for 1, for an output of one element). The
+  // gradients are multiplied as the loss is above, unless they come from a loss that was
+  // (already_scaled).
+  void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
+                BackwardOptions options = {});
   // After every micro-batch: updates the parameters when the last one of a step was seen.
   // `boundary` says so itself whether it was the last one.
   StepReport step(std::optional<bool> boundary = std::nullopt);

@@ -11,6 +11,10 @@ struct BackwardOptions {
   bool retain_graph = false;
   // False: the caller has divided the loss by the accumulation steps already.
   bool average_accumulation = true;
+  // True: the loss, or the gradients, are multiplied by the loss scale and divided by the
+  // accumulation steps already, and are taken as they are. A pipeline does that once, in the
+  // backward of its last stage; the gradients that go from stage to stage have it.
+  bool already_scaled = false;
   // Whether step(true) follows, for a caller who names boundaries; unset: micro-batches are
   // counted.
   std::optional<bool> boundary;

@@ -1,7 +1,10 @@
 #include "capstan/python/bind_access.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pybind11/stl.h>
 
+#include "capstan/base/error.h"
 #include "capstan/shard/access.h"
 
 namespace capstan::python {
@@ -84,11 +87,53 @@ void bind_local_access(py::class_<PyEngine>& type) {
       });
 }
 
+// As DeepSpeed's users know them.
+constexpr std::pair<const char*, bool shard::AsideKinds::*> kAsideKinds[] = {
+    {"optim_states", &shard::AsideKinds::moments},
+    {"hp_params", &shard::AsideKinds::masters},
+    {"lp_params", &shard::AsideKinds::params},
+    {"lp_grads", &shard::AsideKinds::gradients}};
+
+// None: all of them.
+void offload_states(PyEngine& self, const std::optional<std::vector<std::string>>& names) {
+  shard::AsideKinds kinds;
+  std::vector<std::string> unknown = names.value_or(std::vector<std::string>());
+  std::vector<std::string> known;
+  for (const auto& [name, member] : kAsideKinds) {
+    kinds.*member = std::erase(unknown, name) > 0 || !names;
+    known.emplace_back(name);
+  }
+  if (!unknown.empty()) {
+    throw ConfigError({.what = fmt::format("unknown kind of state: {}", fmt::join(unknown, ", ")),
+                       .where = "offload_states()",
+                       .fix = fmt::format("choose from {}", fmt::join(known, ", "))});
+  }
+  self.engine().offload_states(kinds);
+}
+
+std::vector<std::string> offloaded_states(PyEngine& self) {
+  const shard::AsideKinds kinds = self.engine().offloaded_states();
+  std::vector<std::string> names;
+  for (const auto& [name, member] : kAsideKinds) {
+    if (kinds.*member) names.emplace_back(name);
+  }
+  return names;
+}
+
+void bind_aside(py::class_<PyEngine>& type) {
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  type.def("offload_states", &offload_states, py::arg("kinds"), released)
+      .def(
+          "reload_states", [](PyEngine& self) { self.engine().reload_states(); }, released)
+      .def_property_readonly("offloaded_states", &offloaded_states);
+}
+
 }  // namespace
 
 void bind_access(py::class_<PyEngine>& type) {
   bind_whole_access(type);
   bind_local_access(type);
+  bind_aside(type);
 }
 
 }  // namespace capstan::python
