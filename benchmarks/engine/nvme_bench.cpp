@@ -28,6 +28,7 @@
 #include "capstan/base/cpu_isa.h"
 #include "capstan/base/guard.h"
 #include "capstan/engine/engine.h"
+#include "capstan/engine/engine_state.h"
 #include "capstan/io/aligned_buffer.h"
 #include "capstan/io/ring.h"
 #include "capstan/nn/unit.h"
@@ -94,11 +95,11 @@ class Trained {
                passes();
                step();
              }
-             engine_.sharded().settle_updates();
+             engine_.inside().sharded().settle_updates();
            }) /
            count;
   }
-  std::int64_t disk_bytes() { return engine_.sharded().places().disk_ledger().now().total(); }
+  std::int64_t disk_bytes() { return engine_.ledger(store::Placement::nvme).now().total(); }
 
  private:
   static Options options(store::Placement placement, const fs::path& folder) {

@@ -5,7 +5,7 @@
 #include <torch/nn/module.h>
 
 #include "capstan/engine/engine_state.h"
-#include "capstan/shard/access.h"
+#include "capstan/engine/settings.h"
 
 namespace capstan::engine {
 
@@ -40,118 +40,113 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 void Engine::backward(const at::Tensor& loss, BackwardOptions options) {
-  state_->backward(loss, options);
+  state_->backward().run(loss, options);
 }
 
-StepReport Engine::step(std::optional<bool> boundary) { return state_->step(boundary); }
-
-void Engine::clear_gradients() { state_->sharded->clear_gradients(); }
-
-void Engine::offload_states(const shard::AsideKinds& kinds) { state_->offload_states(kinds); }
-
-void Engine::reload_states() { state_->reload_states(); }
-
-shard::AsideKinds Engine::offloaded_states() const { return state_->offloaded_states(); }
-
-void Engine::change_no_sync(int by) { state_->change_no_sync(by); }
-void Engine::expect_backward(bool allowed) { state_->expect_backward(allowed); }
-at::Tensor Engine::scale(const at::Tensor& loss) { return state_->scale(loss); }
-void Engine::set_accumulation_steps(std::int64_t steps) {
-  state_->options.batch.accumulation_steps = steps;
-  state_->change_no_sync(0);
+void Engine::backward(const std::vector<at::Tensor>& outputs,
+                      const std::vector<at::Tensor>& gradients, BackwardOptions options) {
+  state_->backward().run(outputs, gradients, options);
 }
-void Engine::set_loss_scale(double scale) { state_->loss_scale.scale = scale; }
-const precision::LossScaleState& Engine::scale_state() const { return state_->loss_scale; }
-double Engine::gradient_factor() const { return state_->gradient_factor(); }
-int Engine::moment_index(std::string_view which) const { return state_->moment_index(which); }
 
-void Engine::set_hyper_params(const std::vector<optim::HyperParams>& groups) {
-  state_->set_hyper_params(groups);
-}
+StepReport Engine::step(std::optional<bool> boundary) { return state_->step().take(boundary); }
+
+void Engine::clear_gradients() { state_->sharded().clear_gradients(); }
+
+void Engine::offload_states(const shard::AsideKinds& kinds) { state_->aside().put(kinds); }
+
+void Engine::reload_states() { state_->aside().bring_back(); }
+
+shard::AsideKinds Engine::offloaded_states() const { return state_->aside().kinds(); }
 
 Saved Engine::save_checkpoint(const std::filesystem::path& folder, const SaveOptions& options) {
-  return state_->save(folder, options);
+  return state_->saver().save(folder, options);
 }
 
-void Engine::finish_saves() { state_->finish_saves(); }
-
-void Engine::before_change() { state_->before_change(); }
+void Engine::finish_saves() { state_->saver().finish(); }
 
 std::optional<Loaded> Engine::load_checkpoint(const std::filesystem::path& folder,
                                               const LoadOptions& options) {
-  return state_->load(folder, options);
+  return state_->loader().load(folder, options);
 }
 
-void Engine::close() { state_->close(); }
+void Engine::close() {
+  finish_saves();
+  if (state_->world() != nullptr) state_->world()->close();
+}
 
-Engine::NoSync::NoSync(EngineState& state) : state_(state) { state_.change_no_sync(1); }
-Engine::NoSync::~NoSync() { state_.change_no_sync(-1); }
+Engine::NoSync::NoSync(EngineState& state) : state_(state) { state_.backward().change_no_sync(1); }
+Engine::NoSync::~NoSync() { state_.backward().change_no_sync(-1); }
 Engine::NoSync Engine::no_sync() { return NoSync(*state_); }
 
 Engine::WholeModel::WholeModel(EngineState& state) : state_(state) {
-  const int units = static_cast<int>(state_.sharded->plan().units.size());
-  for (int unit = 0; unit < units; ++unit) state_.sharded->pin(unit);
+  const int units = static_cast<int>(state_.sharded().plan().units.size());
+  for (int unit = 0; unit < units; ++unit) state_.sharded().pin(unit);
 }
 Engine::WholeModel::~WholeModel() {
-  const int units = static_cast<int>(state_.sharded->plan().units.size());
-  for (int unit = 0; unit < units; ++unit) state_.sharded->unpin(unit);
+  const int units = static_cast<int>(state_.sharded().plan().units.size());
+  for (int unit = 0; unit < units; ++unit) state_.sharded().unpin(unit);
 }
 Engine::WholeModel Engine::whole_parameters() { return WholeModel(*state_); }
 
 at::Tensor Engine::parameter(std::string_view name) {
-  return shard::read_param(sharded(), shard::find_param(sharded().plan(), name));
+  Access& access = state_->access();
+  return access.param(access.find(name));
 }
 
 at::Tensor Engine::master(std::string_view name) {
-  return shard::read_whole(sharded(), shard::find_param(sharded().plan(), name),
-                           {shard::Column::master});
+  Access& access = state_->access();
+  return access.read(access.find(name), {shard::Column::master});
 }
 
 at::Tensor Engine::gradient(std::string_view name) {
-  return gradient(shard::find_param(sharded().plan(), name));
-}
-
-at::Tensor Engine::gradient(int param) {
-  at::Tensor sum = shard::read_whole(sharded(), param, {shard::Column::gradient});
-  if (!sum.defined()) return sum;
-  return sum.to(at::kFloat).mul_(state_->gradient_factor());
+  Access& access = state_->access();
+  return access.read(access.find(name), {shard::Column::gradient});
 }
 
 at::Tensor Engine::state(std::string_view name, std::string_view which) {
-  return shard::read_whole(sharded(), shard::find_param(sharded().plan(), name),
-                           {shard::Column::moment, state_->moment_index(which)});
+  Access& access = state_->access();
+  return access.read(access.find(name), access.state(which));
 }
 
 void Engine::set_parameter(std::string_view name, const at::Tensor& value) {
-  before_change();
-  shard::write_param(sharded(), shard::find_param(sharded().plan(), name), value);
+  Access& access = state_->access();
+  access.set_param(access.find(name), value);
 }
 
 void Engine::set_gradient(std::string_view name, const at::Tensor& value) {
-  set_gradient(shard::find_param(sharded().plan(), name), value);
-}
-
-void Engine::set_gradient(int param, const at::Tensor& value) {
-  shard::write_whole(sharded(), param, {shard::Column::gradient},
-                     value.to(at::kFloat) / state_->gradient_factor());
+  Access& access = state_->access();
+  access.write(access.find(name), {shard::Column::gradient}, value);
 }
 
 void Engine::set_state(std::string_view name, std::string_view which, const at::Tensor& value) {
-  before_change();
-  shard::write_whole(sharded(), shard::find_param(sharded().plan(), name),
-                     {shard::Column::moment, state_->moment_index(which)}, value);
+  Access& access = state_->access();
+  access.write(access.find(name), access.state(which), value);
 }
 
 const Options& Engine::options() const { return state_->options; }
-const Progress& Engine::progress() const { return state_->progress; }
-std::int64_t Engine::optimizer_steps() const { return state_->optimizer_steps(); }
-void Engine::set_optimizer_steps(std::int64_t steps) { state_->set_optimizer_steps(steps); }
-double Engine::loss_scale() const { return state_->loss_scale.scale; }
-std::vector<double> Engine::learning_rates() const { return state_->learning_rates(); }
-store::Ledger& Engine::ledger() { return state_->sharded->places().device_ledger(); }
-comm::Group& Engine::group() { return state_->sharded->group(); }
-shard::ShardedModel& Engine::sharded() { return *state_->sharded; }
-shard::Hooks& Engine::hooks() { return state_->hooks(); }
-std::string Engine::describe() const { return state_->describe(); }
+const Progress& Engine::progress() const { return state_->run.progress; }
+double Engine::loss_scale() const { return state_->run.loss_scale.scale; }
+std::vector<double> Engine::learning_rates() const { return state_->step().learning_rates(); }
+
+store::Ledger& Engine::ledger(store::Placement where) {
+  shard::ShardedModel& sharded = state_->sharded();
+  switch (where) {
+    case store::Placement::host:
+      return sharded.places().host_ledger();
+    case store::Placement::nvme:
+      return sharded.places().disk_ledger();
+    default:
+      return sharded.places().device_ledger();
+  }
+}
+
+comm::Group& Engine::group() { return state_->sharded().group(); }
+
+std::string Engine::describe() const {
+  const shard::ShardedModel& sharded = state_->sharded();
+  return describe_run(options(), sharded.plan(), sharded.settings(), sharded.mesh().mesh());
+}
+
+EngineState& Engine::inside() { return *state_; }
 
 }  // namespace capstan::engine

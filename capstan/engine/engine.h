@@ -20,9 +20,11 @@
 #include "capstan/engine/options.h"
 #include "capstan/engine/parts.h"
 #include "capstan/engine/run_log.h"
-#include "capstan/precision/loss_scale.h"
+#include "capstan/engine/step_types.h"
+#include "capstan/shard/model_view.h"
 #include "capstan/shard/put_aside.h"
-#include "capstan/shard/sharded_model.h"
+#include "capstan/store/ledger.h"
+#include "capstan/store/options.h"
 
 namespace torch::nn {
 class Module;
@@ -30,29 +32,7 @@ template <typename Contained>
 class ModuleHolder;
 }  // namespace torch::nn
 
-namespace capstan::shard {
-class Hooks;
-}
-
 namespace capstan::engine {
-
-struct BackwardOptions {
-  bool retain_graph = false;
-  // False: the caller has divided the loss by the accumulation steps already.
-  bool average_accumulation = true;
-  // Whether step(true) follows, for a caller who names boundaries; unset: micro-batches are
-  // counted.
-  std::optional<bool> boundary;
-};
-
-struct StepReport {
-  bool boundary = false;   // false: one more micro-batch was counted, nothing else happened
-  bool applied = false;    // false at a boundary: the step was skipped
-  double grad_norm = 0;    // of the averaged gradients before clipping; 0 where nobody asked
-  double loss_scale = 1;   // that these gradients were made with
-  std::vector<double> lr;  // of this step, by parameter group
-  std::string non_finite;  // why it was skipped: the first parameter with an inf or NaN
-};
 
 class EngineState;
 
@@ -66,7 +46,7 @@ class Engine {
   template <typename Contained>
   Engine(const torch::nn::ModuleHolder<Contained>& model, Options options, Parts parts = {})
       : Engine(model.ptr(), std::move(options), std::move(parts)) {}
-  // A model of another kind: its front end reports uses to hooks().
+  // A model of another kind: its front end reports uses to inside().hooks().
   Engine(shard::ModelView model, Options options, Parts parts = {});
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
@@ -74,6 +54,12 @@ class Engine {
 
   // Differentiates loss (one element), times the loss scale, divided by the accumulation steps.
   void backward(const at::Tensor& loss, BackwardOptions options = {});
+  // Differentiates anything: outputs with the gradients of a loss with respect to them, one of the
+  // same shape for each (an undefined one stands for 1, for an output of one element). The
+  // gradients are multiplied as the loss is above, unless they come from a loss that was
+  // (already_scaled).
+  void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
+                BackwardOptions options = {});
   // After every micro-batch: updates the parameters when the last one of a step was seen.
   // `boundary` says so itself whether it was the last one.
   StepReport step(std::optional<bool> boundary = std::nullopt);
@@ -86,8 +72,6 @@ class Engine {
   // Waits until a save in the background is complete; throws what went wrong with it, on every
   // rank, as the next step(), save, load or close() does too: training can go on then. Collective.
   void finish_saves();
-  // Before others change parameters or states: returns when no save in the background reads them.
-  void before_change();
   // Nothing where the folder holds no complete checkpoint. Collective. A ConfigError lists all that
   // does not fit, and nothing was touched; after an IoError the model's values are undefined.
   std::optional<Loaded> load_checkpoint(const std::filesystem::path& folder,
@@ -138,39 +122,20 @@ class Engine {
   at::Tensor state(std::string_view name, std::string_view which);  // e.g. "exp_avg"
   void set_parameter(std::string_view name, const at::Tensor& value);
   void set_gradient(std::string_view name, const at::Tensor& value);
-  // By index in the plan.
-  at::Tensor gradient(int param);
-  void set_gradient(int param, const at::Tensor& value);
   void set_state(std::string_view name, std::string_view which, const at::Tensor& value);
-
-  // Backwards that only accumulate on this rank, as under NoSync; +1 and -1 come in pairs.
-  void change_no_sync(int by);
-  // With fp16: whether a plain loss.backward() may come that is not scaled. By default none may.
-  void expect_backward(bool allowed);
-  // The loss, in fp32 at least, for a plain backward of the result: times loss_scale(), or as much
-  // of that as the loss's own dtype holds; the gradients get the rest.
-  at::Tensor scale(const at::Tensor& loss);
-  void set_accumulation_steps(std::int64_t steps);  // from the next backward on
-  void set_loss_scale(double scale);                // likewise
-  const precision::LossScaleState& scale_state() const;
-  double gradient_factor() const;  // from the summed gradient to the averaged, unscaled one
-  int moment_index(std::string_view which) const;  // of an optimizer state; ConfigError for none
-
-  // Of each parameter group, from the next step on; only for an Options::optimizer.
-  void set_hyper_params(const std::vector<optim::HyperParams>& groups);
 
   const Options& options() const;
   const Progress& progress() const;
-  std::int64_t optimizer_steps() const;          // applied ones, as the optimizer counts them
-  void set_optimizer_steps(std::int64_t steps);  // it comes with states of that many
-  double loss_scale() const;                     // that the next backward uses
-  std::vector<double> learning_rates() const;    // of the next step, by parameter group
-  store::Ledger& ledger();
+  double loss_scale() const;                   // that the next backward uses
+  std::vector<double> learning_rates() const;  // of the next step, by parameter group
+  // What the engine holds on the device, on the host or on disks, now and at most.
+  store::Ledger& ledger(store::Placement where = store::Placement::device);
   comm::Group& group();
-  shard::ShardedModel& sharded();
-  shard::Hooks& hooks();
   // Mesh, dtypes and units as a table; logged once at start.
   std::string describe() const;
+
+  // The objects that do the work, for front ends and tests: engine_state.h.
+  EngineState& inside();
 
  private:
   std::shared_ptr<torch::nn::Module> model_;  // the hooks in the state look at its modules

@@ -224,6 +224,16 @@ shard::StateSettings state_settings(const Options& options) {
   return settings;
 }
 
+int moment_index(const shard::StateSettings& states, std::string_view name) {
+  const auto& names = states.moment_names;
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found != names.end()) return static_cast<int>(found - names.begin());
+  throw ConfigError({.what = fmt::format("the optimizer has no state '{}'", name),
+                     .where = "Engine::state",
+                     .fix = names.empty() ? "it keeps none"
+                                          : fmt::format("use one of: {}", fmt::join(names, ", "))});
+}
+
 shard::Settings shard_settings(const Options& options, const layout::Mesh& mesh,
                                const shard::StateSettings& states) {
   const shard::Policy policy = shard::policy_for(options.shard);

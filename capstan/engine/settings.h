@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capstan/engine/options.h"
@@ -27,6 +28,8 @@ layout::Mesh make_mesh(const shard::Options& options, int ranks);
 shard::Plan make_plan(const shard::ModelView& view, const Options& options,
                       const layout::Mesh& mesh);
 shard::StateSettings state_settings(const Options& options);
+// Which of the optimizer's states has this name, e.g. "exp_avg". Throws ConfigError for none.
+int moment_index(const shard::StateSettings& states, std::string_view name);
 shard::Settings shard_settings(const Options& options, const layout::Mesh& mesh,
                                const shard::StateSettings& states);
 

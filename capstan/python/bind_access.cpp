@@ -1,17 +1,22 @@
 #include "capstan/python/bind_access.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pybind11/stl.h>
 
+#include "capstan/base/error.h"
 #include "capstan/shard/access.h"
 
 namespace capstan::python {
 namespace py = pybind11;
 namespace {
 
+engine::Access& access_of(PyEngine& self) { return self.inside().access(); }
+
 shard::ColumnName column_name(PyEngine& self, const std::string& which) {
   if (which == "master") return {shard::Column::master};
   if (which == "gradient") return {shard::Column::gradient};
-  return {shard::Column::moment, self.engine().moment_index(which)};
+  return access_of(self).state(which);
 }
 
 // Whole parameters, gradients and states.
@@ -20,37 +25,31 @@ void bind_whole_access(py::class_<PyEngine>& type) {
   type.def(
           "read",
           [](PyEngine& self, int param, const std::string& which) {
-            if (which == "gradient") return self.engine().gradient(param);
-            return shard::read_whole(self.sharded(), param, column_name(self, which));
+            return access_of(self).read(param, column_name(self, which));
           },
           py::arg("param"), py::arg("which"), released)
       .def(
           "write",
           [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
-            if (which == "gradient") return self.engine().set_gradient(param, value);
-            self.note_change();
-            self.engine().before_change();
-            shard::write_whole(self.sharded(), param, column_name(self, which), value);
+            if (which != "gradient") self.note_change();
+            access_of(self).write(param, column_name(self, which), value);
           },
           py::arg("param"), py::arg("which"), py::arg("value"), released)
       .def(
-          "read_param",
-          [](PyEngine& self, int param) { return shard::read_param(self.sharded(), param); },
+          "read_param", [](PyEngine& self, int param) { return access_of(self).param(param); },
           released)
       .def(
           "write_param",
           [](PyEngine& self, int param, const at::Tensor& value) {
             self.note_change();
-            self.engine().before_change();
-            shard::write_param(self.sharded(), param, value);
+            access_of(self).set_param(param, value);
           },
           released)
       .def(
           "take_from",
           [](PyEngine& self, int param, int root) {
             self.note_change();
-            self.engine().before_change();
-            shard::take_from(self.sharded(), param, root);
+            access_of(self).take_from(param, root);
           },
           released)
       .def(
@@ -61,48 +60,26 @@ void bind_whole_access(py::class_<PyEngine>& type) {
           released);
 }
 
-// Where every rank updates everything, its part of a gradient is all of it, although the sums are
-// kept in shards.
-bool owns_whole_gradients(PyEngine& self) {
-  return !self.sharded().settings().policy.shards_optimizer();
-}
-
-at::Tensor local_gradient(PyEngine& self, int param) {
-  if (owns_whole_gradients(self)) return self.engine().gradient(param).view({-1});
-  return shard::local_part(self.sharded(), param, {shard::Column::gradient})
-      .to(at::kFloat)
-      .mul(self.engine().gradient_factor());
-}
-
-void write_local(PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
-  self.note_change();
-  self.engine().before_change();
-  if (which != "gradient") {
-    shard::write_local(self.sharded(), param, column_name(self, which), value);
-  } else if (owns_whole_gradients(self)) {
-    const auto& sizes = self.sharded().plan().params.at(static_cast<std::size_t>(param)).sizes;
-    self.engine().set_gradient(param, value.view(sizes));
-  } else {
-    shard::write_local(self.sharded(), param, {shard::Column::gradient},
-                       value / self.engine().gradient_factor());
-  }
-}
-
 // This rank's part of them.
 void bind_local_access(py::class_<PyEngine>& type) {
   const auto released = py::call_guard<py::gil_scoped_release>();
   type.def(
           "local",
           [](PyEngine& self, int param, const std::string& which) {
-            return shard::local_part(self.sharded(), param, column_name(self, which));
+            return access_of(self).read_local(param, column_name(self, which));
           },
           released)
       .def(
           "local_param",
           [](PyEngine& self, int param) { return shard::local_param(self.sharded(), param); },
           released)
-      .def("local_gradient", &local_gradient, released)
-      .def("write_local", &write_local, released)
+      .def(
+          "write_local",
+          [](PyEngine& self, int param, const std::string& which, const at::Tensor& value) {
+            self.note_change();
+            access_of(self).write_local(param, column_name(self, which), value);
+          },
+          released)
       .def_property_readonly("changes", &PyEngine::changes)
       .def("owned_range", [](PyEngine& self, int param) {
         const layout::ElemRange range = shard::owned_range(self.sharded(), param);
@@ -110,11 +87,53 @@ void bind_local_access(py::class_<PyEngine>& type) {
       });
 }
 
+// As DeepSpeed's users know them.
+constexpr std::pair<const char*, bool shard::AsideKinds::*> kAsideKinds[] = {
+    {"optim_states", &shard::AsideKinds::moments},
+    {"hp_params", &shard::AsideKinds::masters},
+    {"lp_params", &shard::AsideKinds::params},
+    {"lp_grads", &shard::AsideKinds::gradients}};
+
+// None: all of them.
+void offload_states(PyEngine& self, const std::optional<std::vector<std::string>>& names) {
+  shard::AsideKinds kinds;
+  std::vector<std::string> unknown = names.value_or(std::vector<std::string>());
+  std::vector<std::string> known;
+  for (const auto& [name, member] : kAsideKinds) {
+    kinds.*member = std::erase(unknown, name) > 0 || !names;
+    known.emplace_back(name);
+  }
+  if (!unknown.empty()) {
+    throw ConfigError({.what = fmt::format("unknown kind of state: {}", fmt::join(unknown, ", ")),
+                       .where = "offload_states()",
+                       .fix = fmt::format("choose from {}", fmt::join(known, ", "))});
+  }
+  self.engine().offload_states(kinds);
+}
+
+std::vector<std::string> offloaded_states(PyEngine& self) {
+  const shard::AsideKinds kinds = self.engine().offloaded_states();
+  std::vector<std::string> names;
+  for (const auto& [name, member] : kAsideKinds) {
+    if (kinds.*member) names.emplace_back(name);
+  }
+  return names;
+}
+
+void bind_aside(py::class_<PyEngine>& type) {
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  type.def("offload_states", &offload_states, py::arg("kinds"), released)
+      .def(
+          "reload_states", [](PyEngine& self) { self.engine().reload_states(); }, released)
+      .def_property_readonly("offloaded_states", &offloaded_states);
+}
+
 }  // namespace
 
 void bind_access(py::class_<PyEngine>& type) {
   bind_whole_access(type);
   bind_local_access(type);
+  bind_aside(type);
 }
 
 }  // namespace capstan::python

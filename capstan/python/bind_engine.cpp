@@ -1,10 +1,7 @@
 #include <optional>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <pybind11/stl.h>
 
-#include "capstan/base/error.h"
 #include "capstan/python/bind.h"
 #include "capstan/python/bind_access.h"
 #include "capstan/python/bind_checkpoint.h"
@@ -25,7 +22,7 @@ void set_groups(PyEngine& self, const std::vector<py::dict>& groups) {
   hyper.front().lr = 0;
   hyper.front().weight_decay = 0;
   const py::gil_scoped_release released;  // updates that still run are waited for
-  self.engine().set_hyper_params(hyper);
+  self.inside().step().set_hyper_params(hyper);
 }
 
 void bind_use(py::class_<PyEngine>& type) {
@@ -36,7 +33,7 @@ void bind_use(py::class_<PyEngine>& type) {
       .def("drop_forward", &PyEngine::drop_forward, released)
       .def(
           "also_uses",
-          [](PyEngine& self, int param) { return self.engine().hooks().also_uses(param); },
+          [](PyEngine& self, int param) { return self.inside().hooks().also_uses(param); },
           released)
       .def("borrow", &PyEngine::borrow, released)
       .def("await_updates", &PyEngine::await_updates, released)
@@ -62,49 +59,24 @@ void bind_use(py::class_<PyEngine>& type) {
       .def("give_back", [](PyEngine& self) { self.sharded().give_back(); }, released);
 }
 
-// As DeepSpeed's users know them.
-constexpr std::pair<const char*, bool shard::AsideKinds::*> kAsideKinds[] = {
-    {"optim_states", &shard::AsideKinds::moments},
-    {"hp_params", &shard::AsideKinds::masters},
-    {"lp_params", &shard::AsideKinds::params},
-    {"lp_grads", &shard::AsideKinds::gradients}};
-
-// None: all of them.
-void offload_states(PyEngine& self, const std::optional<std::vector<std::string>>& names) {
-  shard::AsideKinds kinds;
-  std::vector<std::string> unknown = names.value_or(std::vector<std::string>());
-  std::vector<std::string> known;
-  for (const auto& [name, member] : kAsideKinds) {
-    kinds.*member = std::erase(unknown, name) > 0 || !names;
-    known.emplace_back(name);
-  }
-  if (!unknown.empty()) {
-    throw ConfigError({.what = fmt::format("unknown kind of state: {}", fmt::join(unknown, ", ")),
-                       .where = "offload_states()",
-                       .fix = fmt::format("choose from {}", fmt::join(known, ", "))});
-  }
-  self.engine().offload_states(kinds);
-}
-
-std::vector<std::string> offloaded_states(PyEngine& self) {
-  const shard::AsideKinds kinds = self.engine().offloaded_states();
-  std::vector<std::string> names;
-  for (const auto& [name, member] : kAsideKinds) {
-    if (kinds.*member) names.emplace_back(name);
-  }
-  return names;
-}
-
 void bind_step(py::class_<PyEngine>& type) {
   const auto released = py::call_guard<py::gil_scoped_release>();
   type.def(
           "backward",
-          [](PyEngine& self, const at::Tensor& loss, bool retain_graph, bool average,
-             std::optional<bool> boundary) {
-            self.engine().backward(loss, {retain_graph, average, boundary});
+          [](PyEngine& self, const at::Tensor& loss, const engine::BackwardOptions& how) {
+            self.engine().backward(loss, how);
           },
-          py::arg("loss"), py::arg("retain_graph"), py::arg("average"), py::arg("boundary"),
-          released)
+          py::arg("loss"), py::arg("how"), released)
+      .def(
+          "backward_outputs",
+          [](PyEngine& self, const std::vector<at::Tensor>& outputs,
+             const std::vector<std::optional<at::Tensor>>& gradients,
+             const engine::BackwardOptions& how) {
+            std::vector<at::Tensor> given;
+            for (const auto& each : gradients) given.push_back(each.value_or(at::Tensor()));
+            self.engine().backward(outputs, given, how);
+          },
+          py::arg("outputs"), py::arg("gradients"), py::arg("how"), released)
       .def(
           "step",
           [](PyEngine& self, std::optional<bool> boundary) {
@@ -113,40 +85,44 @@ void bind_step(py::class_<PyEngine>& type) {
           },
           py::arg("boundary"), released)
       .def("expect_backward",
-           [](PyEngine& self, bool allowed) { self.engine().expect_backward(allowed); })
-      .def("scale",
-           [](PyEngine& self, const at::Tensor& loss) { return self.engine().scale(loss); })
-      .def("change_no_sync", [](PyEngine& self, int by) { self.engine().change_no_sync(by); })
+           [](PyEngine& self, bool allowed) { self.inside().backward().expect_plain(allowed); })
+      .def("scale", [](PyEngine& self,
+                       const at::Tensor& loss) { return self.inside().backward().scale(loss); })
+      .def("change_no_sync",
+           [](PyEngine& self, int by) { self.inside().backward().change_no_sync(by); })
       .def(
           "finish_gradients", [](PyEngine& self) { self.sharded().finish_gradients(); }, released)
       .def(
           "clear_gradients", [](PyEngine& self) { self.engine().clear_gradients(); }, released)
-      .def("offload_states", &offload_states, py::arg("kinds"), released)
-      .def(
-          "reload_states", [](PyEngine& self) { self.engine().reload_states(); }, released)
-      .def_property_readonly("offloaded_states", &offloaded_states)
       .def("set_groups", &set_groups)
       .def("set_accumulation_steps",
-           [](PyEngine& self, std::int64_t steps) { self.engine().set_accumulation_steps(steps); })
+           [](PyEngine& self, std::int64_t steps) {
+             self.inside().options.batch.accumulation_steps = steps;
+             self.inside().backward().options_changed();
+           })
       .def("set_loss_scale",
-           [](PyEngine& self, double scale) { self.engine().set_loss_scale(scale); })
+           [](PyEngine& self, double scale) { self.inside().run.loss_scale.scale = scale; })
       .def_property_readonly("loss_scale",
                              [](PyEngine& self) { return self.engine().loss_scale(); })
       .def_property_readonly("scale_state",
                              [](PyEngine& self) {
-                               const precision::LossScaleState& state = self.engine().scale_state();
+                               const precision::LossScaleState& state =
+                                   self.inside().run.loss_scale;
                                return std::make_pair(state.last_overflow, state.tolerance);
                              })
       .def_property_readonly("progress", [](PyEngine& self) { return self.engine().progress(); })
       .def_property(
-          "optimizer_steps", [](PyEngine& self) { return self.engine().optimizer_steps(); },
-          [](PyEngine& self, std::int64_t steps) { self.engine().set_optimizer_steps(steps); })
+          "optimizer_steps", [](PyEngine& self) { return self.inside().run.optimizer_steps(); },
+          [](PyEngine& self, std::int64_t steps) { self.inside().run.set_optimizer_steps(steps); })
       .def("describe", [](PyEngine& self) { return self.engine().describe(); });
 }
 
 }  // namespace
 
 void bind_engine(py::module_& module) {
+  py::class_<engine::BackwardOptions>(module, "BackwardOptions", "How one backward is run.")
+      .def(py::init<bool, bool, bool, std::optional<bool>>(), py::arg("retain_graph"),
+           py::arg("average_accumulation"), py::arg("already_scaled"), py::arg("boundary"));
   py::class_<engine::StepReport>(module, "StepReport", "What one step() did.")
       .def_readonly("boundary", &engine::StepReport::boundary)
       .def_readonly("applied", &engine::StepReport::applied)

@@ -106,7 +106,7 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config, PyRanks
 }
 
 std::vector<std::pair<std::string, bool>> PyEngine::boundaries() const {
-  const shard::ShardedModel& model = engine_->sharded();
+  const shard::ShardedModel& model = engine_->inside().sharded();
   const shard::Settings& settings = model.settings();
   const bool waits = settings.policy.params == shard::Gather::per_use || settings.host.late_updates;
   std::vector<std::pair<std::string, bool>> result;
@@ -122,7 +122,7 @@ std::vector<at::Tensor> PyEngine::begin_forward(int boundary, std::vector<at::Te
   std::vector<at::Tensor*> places;
   places.reserve(inputs.size());
   for (at::Tensor& input : inputs) places.push_back(&input);
-  engine_->hooks().begin_forward(boundary, places);
+  inside().hooks().begin_forward(boundary, places);
   return inputs;
 }
 
@@ -130,10 +130,10 @@ void PyEngine::end_forward(std::vector<at::Tensor> outputs) {
   std::vector<at::Tensor*> places;
   places.reserve(outputs.size());
   for (at::Tensor& output : outputs) places.push_back(&output);
-  engine_->hooks().end_forward(places);
+  inside().hooks().end_forward(places);
 }
 
-void PyEngine::drop_forward() { engine_->hooks().drop_forward(); }
+void PyEngine::drop_forward() { inside().hooks().drop_forward(); }
 
 const shard::Unit& PyEngine::unit_of(int param) {
   return sharded().unit(sharded().plan().places.at(static_cast<std::size_t>(param)).unit);
@@ -143,7 +143,7 @@ void PyEngine::borrow(int param) {
   if (unit_of(param).state() == shard::UnitState::whole) {
     await_updates({param});
   } else {
-    engine_->hooks().also_uses(param);
+    inside().hooks().also_uses(param);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "capstan/comm/group.h"
 #include "capstan/config/resolve.h"
 #include "capstan/engine/engine.h"
+#include "capstan/engine/engine_state.h"
 #include "capstan/python/py_optimizer.h"
 #include "capstan/shard/loose_shard.h"
 #include "capstan/shard/module_tree.h"
@@ -50,7 +51,8 @@ class PyEngine {
            const PyOptimizer& optimizer, pybind11::object log);
 
   engine::Engine& engine() { return *engine_; }
-  shard::ShardedModel& sharded() { return engine_->sharded(); }
+  engine::EngineState& inside() { return engine_->inside(); }
+  shard::ShardedModel& sharded() { return inside().sharded(); }
 
   // Name of each boundary, and whether anything must be gathered or waited for at its use.
   std::vector<std::pair<std::string, bool>> boundaries() const;

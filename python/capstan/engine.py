@@ -30,6 +30,16 @@ def hidden_size_of(model):
     return size if isinstance(size, int) else None
 
 
+def _tensors(given, what):
+    """One tensor or several, as a list."""
+    items = [given] if isinstance(given, torch.Tensor) else given
+    wrong = [items] if not isinstance(items, (list, tuple)) else [x for x in items if x is not None and not isinstance(x, torch.Tensor)]
+    if wrong:
+        raise ConfigError(f"the {what} hold a {type(wrong[0]).__name__}", "backward(outputs, gradients)",
+                          "give a tensor or a list of tensors; name other arguments, as in backward(loss, retain_graph=True)")
+    return list(items)
+
+
 class Engine(Checkpoints, torch.nn.Module):
     """Trains `model` as `config` says: sharded over the ranks of `group`, in the precision it names.
 
@@ -151,13 +161,22 @@ class Engine(Checkpoints, torch.nn.Module):
             self.core.end_pass()
         return output
 
-    def backward(self, loss, retain_graph=False, average=True):
-        """Differentiates the loss, scaled as the precision needs and divided by the accumulation steps."""
+    def backward(self, loss, gradients=None, *, retain_graph=False, average=True, already_scaled=False):
+        """Differentiates the loss, scaled as the precision needs and divided by the accumulation steps.
+
+        Like torch.autograd.backward(), backward(outputs, gradients) differentiates anything else: a tensor or several, and a
+        gradient of the same shape for each (None for one of one element). The gradients are scaled and divided as a loss would
+        be; already_scaled=True takes them as they are, because the loss they come from was: those of the next pipeline stage."""
         self._check_open()
-        if not isinstance(loss, torch.Tensor):
-            raise ConfigError(f"the loss is a {type(loss).__name__}", "backward()", "give a tensor of one element")
+        how = _C.BackwardOptions(retain_graph, average, already_scaled, self._boundary)
+        if gradients is None and not isinstance(loss, torch.Tensor):
+            raise ConfigError(f"the loss is a {type(loss).__name__}", "backward()",
+                              "give a tensor of one element, or several tensors and their gradients")
         self._send_groups()  # now: updates may begin in backward
-        self.core.backward(loss, retain_graph, average, self._boundary)
+        if gradients is None:
+            self.core.backward(loss, how)
+        else:
+            self.core.backward_outputs(_tensors(loss, "outputs"), _tensors(gradients, "gradients"), how)
 
     def step(self):
         """Ends a micro-batch; updates the parameters when it was the last of a step."""

@@ -67,7 +67,7 @@ def read_local_state(param, name):
     handle = _handle(param, "read_local_state()")
     if _is_torchs(handle, name):
         return _piece(handle, name)
-    return handle.core.local_gradient(handle.index) if name == "gradient" else handle.core.local(handle.index, name)
+    return handle.core.local(handle.index, name)
 
 
 def write_local_state(param, name, value):

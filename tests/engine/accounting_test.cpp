@@ -48,7 +48,7 @@ Peaks measure(comm::Group& group, const engine::Options& options) {
     peaks.step = ledger.peak();
   }
   const shard::MemoryForecast said =
-      shard::forecast(engine.sharded().plan(), engine.sharded().settings());
+      shard::forecast(engine.inside().sharded().plan(), engine.inside().sharded().settings());
   const auto expect = [&](const char* phase, const store::MemoryUse& used,
                           const store::MemoryUse& forecast) {
     EXPECT_EQ(used, forecast) << fmt::format("stage {}, world {}, {}: used {}, forecast {}",
@@ -109,14 +109,14 @@ TEST(Memory, OfParametersIsTheShardsWhenTheyAreGivenBackAndAllAgainAfterTheNextU
       SmallModel model(kWidth, kEqualBlocks, kClasses);
       Engine engine(model, options, {.group = &group});
       std::int64_t shards = 0;
-      for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+      for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units) {
         shards += unit.layout.shard_elems() * size_bytes(unit.dtype);
       }
       const store::MemoryUse before = engine.ledger().now();
       for (std::uint64_t step = 0; step < 2; ++step) {
-        engine.sharded().give_back();
+        engine.inside().sharded().give_back();
         EXPECT_EQ(engine.ledger().now()[MemoryKind::parameters], shards);
-        EXPECT_EQ(engine.sharded().places().device().idle_bytes(), 0);
+        EXPECT_EQ(engine.inside().sharded().places().device().idle_bytes(), 0);
         engine.backward(loss_of(model, make_batch(4, kWidth, kClasses, step), at::kBFloat16));
         engine.step();
         EXPECT_EQ(engine.ledger().now(), before);
@@ -166,7 +166,7 @@ Traffic traffic_of_one_step(int stage, int world, int backwards, std::int64_t& f
     traffic.reduced_bytes = counters[OpKind::reduce_scatter].bytes;
     traffic.gathered = counters[OpKind::all_gather].elems - 2 * world;  // the gradient norm
     flat_elems = resident_elems = 0;
-    for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+    for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units) {
       flat_elems += unit.layout.padded_elems();
       if (unit.resident) resident_elems += unit.layout.padded_elems();
     }
@@ -212,7 +212,7 @@ TEST(Traffic, UnitsThatAreUsedAgainSoonAreNotGatheredTwice) {
       engine.step();
     }
     std::int64_t flat = 0;
-    for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+    for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units) {
       flat += unit.layout.padded_elems();
     }
     EXPECT_EQ(group.counters()[OpKind::all_gather].elems, flat + 2 * 2);
@@ -229,7 +229,7 @@ TEST(Limits, PrefetchNeverHoldsMoreThanItsBytes) {
     Engine engine(model, options, {.group = &group});
     const store::MemoryUse rest = engine.ledger().now();
     std::int64_t largest = 0;
-    for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+    for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units) {
       if (!unit.resident) largest = std::max(largest, unit.whole_bytes());
     }
     for (std::uint64_t step = 0; step < 3; ++step) {
@@ -239,7 +239,7 @@ TEST(Limits, PrefetchNeverHoldsMoreThanItsBytes) {
                 rest[MemoryKind::parameters] + largest + block_bytes);
       engine.step();
     }
-    EXPECT_EQ(engine.sharded().trace().surprises(), 0);
+    EXPECT_EQ(engine.inside().sharded().trace().surprises(), 0);
   });
 }
 
@@ -252,7 +252,7 @@ TEST(Limits, KeptUnitsMakeRoomForNeededOnes) {
     SmallModel model(kWidth, kEqualBlocks, kClasses);
     const std::int64_t block_bytes = [&] {
       Engine probe(model, options, {.group = &group});
-      for (const shard::UnitSpec& unit : probe.sharded().plan().units) {
+      for (const shard::UnitSpec& unit : probe.inside().sharded().plan().units) {
         if (unit.name == "block0") return unit.whole_bytes();
       }
       return std::int64_t{0};

@@ -24,7 +24,7 @@ struct Memory {
 };
 
 Memory memory_of(Engine& engine) {
-  return {engine.ledger().now(), engine.sharded().places().host_ledger().now()};
+  return {engine.ledger().now(), engine.ledger(store::Placement::host).now()};
 }
 
 std::ostream& operator<<(std::ostream& out, const Memory& memory) {

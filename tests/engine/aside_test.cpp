@@ -35,17 +35,17 @@ TEST(Aside, EverythingLeavesTheDeviceAndTrainingGoesOnInTheSameBits) {
           engine.offload_states(kAll);  // forward, or backward, brings all back
           one_backward(engine, model, seed);
           EXPECT_EQ(engine.offloaded_states(), shard::AsideKinds{});
-          engine.sharded().gradients().reducer().memory();  // waits for what is on its way
+          engine.inside().sharded().gradients().reducer().memory();  // waits for what is on its way
           const store::MemoryUse before = engine.ledger().now();
           engine.offload_states(kAll);
           EXPECT_EQ(engine.ledger().now().total(), 0) << to_text(engine.ledger().now());
-          EXPECT_EQ(engine.sharded().places().host_ledger().now(), before);
+          EXPECT_EQ(engine.ledger(store::Placement::host).now(), before);
           EXPECT_EQ(engine.offloaded_states(), kAll);
           engine.offload_states(kAll);  // again: the same
-          EXPECT_EQ(engine.sharded().places().host_ledger().now(), before);
+          EXPECT_EQ(engine.ledger(store::Placement::host).now(), before);
           engine.reload_states();
           EXPECT_EQ(engine.ledger().now(), before);
-          EXPECT_EQ(engine.sharded().places().host_ledger().now().total(), 0);
+          EXPECT_EQ(engine.ledger(store::Placement::host).now().total(), 0);
           engine.offload_states(kAll);  // and the step brings it back
         };
         const std::string what = fmt::format("stage {}, {}, {} ranks", stage, name(dtype), world);
@@ -62,7 +62,7 @@ TEST(Aside, TakesOnlyWhatIsAskedFor) {
     test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
     Engine engine(model, stage_options(2, DType::bf16), {.group = &group});
     one_backward(engine, model, 1);
-    engine.sharded().gradients().reducer().memory();  // waits for what is on its way
+    engine.inside().sharded().gradients().reducer().memory();  // waits for what is on its way
     const store::MemoryUse before = engine.ledger().now();
     const auto stays = [&](const shard::AsideKinds& kinds, MemoryKind kind) {
       engine.offload_states(kinds);
@@ -112,9 +112,9 @@ TEST(Aside, StatesOfAnOptimizerOfLibtorchGoToo) {
         one_backward(engine, model, static_cast<std::uint64_t>(step));
         engine.step();
         if (!leaves) continue;
-        const std::int64_t states = engine.sharded().places().host_ledger().now().total();
+        const std::int64_t states = engine.ledger(store::Placement::host).now().total();
         engine.offload_states({.moments = true});
-        EXPECT_GT(engine.sharded().places().host_ledger().now().total(), states);
+        EXPECT_GT(engine.ledger(store::Placement::host).now().total(), states);
       }
       last = test::masters(engine).front();
     });

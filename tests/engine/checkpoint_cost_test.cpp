@@ -50,7 +50,7 @@ TEST(CheckpointCost, EachRankReadsOnlyItsBytes) {
         return;
       }
       std::int64_t mine = 0;  // the master and two moments of this rank's elements
-      for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+      for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units) {
         mine += 3 * 4 * unit.layout.shard_elems();
       }
       const std::int64_t before = proc_number("/proc/thread-self/io", "rchar").value();

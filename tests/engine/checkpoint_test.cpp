@@ -39,11 +39,11 @@ struct Contents {
 
 Contents contents_of(Engine& engine) {
   Contents contents;
-  for (const shard::ParamSpec& param : engine.sharded().plan().params) {
+  for (const shard::ParamSpec& param : engine.inside().sharded().plan().params) {
     contents.tensors[param.name] = engine.parameter(param.name);
     if (!param.trainable) continue;
     contents.tensors[param.name + "/master"] = engine.master(param.name);
-    for (const std::string& name : engine.sharded().settings().states.moment_names) {
+    for (const std::string& name : engine.inside().sharded().settings().states.moment_names) {
       contents.tensors[param.name + "/" + name] = engine.state(param.name, name);
     }
   }

@@ -23,6 +23,7 @@
 #include "capstan/comm/nccl/nccl.h"
 #include "capstan/comm/world.h"
 #include "capstan/engine/engine.h"
+#include "capstan/engine/engine_state.h"
 #include "capstan/shard/memory.h"
 #include "capstan/shard/torch_dtype.h"
 #include "tests/engine/small_model.h"
@@ -147,7 +148,7 @@ Result train(const Cell& cell, Place place, comm::Group& group, c10::Device devi
     const StepReport report = engine.step();
     if (report.boundary) result.norms.push_back(report.applied ? report.grad_norm : -1);
   }
-  for (const shard::ParamSpec& param : engine.sharded().plan().params) {
+  for (const shard::ParamSpec& param : engine.inside().sharded().plan().params) {
     result.params.push_back(engine.master(param.name).cpu());
   }
   result.skipped = engine.progress().skipped;

@@ -38,7 +38,7 @@ void backward(Engine& engine, test::SmallModel& model, std::uint64_t seed) {
 
 // Units that were updated before the step, waited for.
 int made_in_backward(Engine& engine, const std::vector<bool>& may) {
-  shard::ShardedModel& sharded = engine.sharded();
+  shard::ShardedModel& sharded = engine.inside().sharded();
   sharded.finish_gradients();
   if (sharded.updates().early() == nullptr) return 0;
   int made = 0;
@@ -54,7 +54,8 @@ int made_in_backward(Engine& engine, const std::vector<bool>& may) {
 }
 
 int made_in_backward(Engine& engine) {
-  return made_in_backward(engine, std::vector<bool>(engine.sharded().plan().units.size(), true));
+  return made_in_backward(engine,
+                          std::vector<bool>(engine.inside().sharded().plan().units.size(), true));
 }
 
 struct World {
@@ -76,11 +77,11 @@ TEST(EarlyUpdates, AreMadeInBackwardAndKeptByTheStep) {
     for (std::uint64_t step = 0; step < 3; ++step) {
       backward(world.engine, world.model, step);
       backward(plain.engine, plain.model, step);
-      const auto units = static_cast<int>(world.engine.sharded().step_order().size());
+      const auto units = static_cast<int>(world.engine.inside().sharded().step_order().size());
       EXPECT_EQ(made_in_backward(world.engine), units);
       world.engine.step();
       plain.engine.step();
-      EXPECT_FALSE(world.engine.sharded().updates().made_early(0));
+      EXPECT_FALSE(world.engine.inside().sharded().updates().made_early(0));
     }
     EXPECT_TRUE(test::all_equal(test::masters(world.engine), test::masters(plain.engine)));
   });
@@ -94,7 +95,7 @@ TEST(EarlyUpdates, AreDroppedWhereSomethingChangesBeforeTheStep) {
         world.engine.set_gradient("block1.up.weight",
                                   at::zeros_like(world.engine.gradient("block1.up.weight")));
       },
-      [](World& world) { world.engine.set_hyper_params({{.lr = 0.5}}); },
+      [](World& world) { world.engine.inside().step().set_hyper_params({{.lr = 0.5}}); },
       [](World& world) { backward(world.engine, world.model, 77); },
       [](World& world) {
         const at::Tensor old = world.engine.state("block1.up.weight", "exp_avg");
@@ -125,10 +126,10 @@ TEST(EarlyUpdates, RunInTheLastBackwardOfAStepOnly) {
     options.batch.accumulation_steps = 2;
     World world(group, options);
     backward(world.engine, world.model, 1);
-    EXPECT_FALSE(world.engine.sharded().updates().early()->is_open());
+    EXPECT_FALSE(world.engine.inside().sharded().updates().early()->is_open());
     world.engine.step();
     backward(world.engine, world.model, 2);
-    EXPECT_TRUE(world.engine.sharded().updates().early()->is_open());
+    EXPECT_TRUE(world.engine.inside().sharded().updates().early()->is_open());
     EXPECT_GT(made_in_backward(world.engine), 0);
     world.engine.step();
   });
@@ -144,7 +145,7 @@ TEST(EarlyUpdates, OpenInTheBackwardThatTheCallerCallsTheLast) {
       for (const bool last : {false, false, true}) {
         const auto batch = test::make_batch(4, test::kWidth, test::kClasses, 5);
         world.engine.backward(test::loss_of(world.model, batch, at::kBFloat16), {.boundary = last});
-        EXPECT_EQ(world.engine.sharded().updates().early()->is_open(), last);
+        EXPECT_EQ(world.engine.inside().sharded().updates().early()->is_open(), last);
       }
       EXPECT_TRUE(world.engine.step(true).applied);
       EXPECT_EQ(world.engine.progress().micro_steps, 3 * step);
@@ -158,7 +159,7 @@ TEST(EarlyUpdates, TakeNoMoreMemoryThanTheyMay) {
     const auto units_within = [&](std::int64_t bytes) {
       options.store.optimizer.early_bytes = bytes;
       World world(group, options);
-      shard::ShardedModel& sharded = world.engine.sharded();
+      shard::ShardedModel& sharded = world.engine.inside().sharded();
       backward(world.engine, world.model, 3);
       const std::vector<bool> early = shard::early_units(sharded.plan(), sharded.settings());
       const auto expected = std::count(early.begin(), early.end(), true);

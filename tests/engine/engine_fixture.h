@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "capstan/engine/engine.h"
+#include "capstan/engine/engine_state.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/run_ranks.h"
 
@@ -27,7 +28,7 @@ inline engine::Options fp32_options(int stage) {
 
 inline std::vector<at::Tensor> masters(Engine& engine) {
   std::vector<at::Tensor> values;
-  for (const shard::ParamSpec& param : engine.sharded().plan().params) {
+  for (const shard::ParamSpec& param : engine.inside().sharded().plan().params) {
     const at::Tensor master = engine.master(param.name);
     values.push_back(master.defined() ? master : engine.parameter(param.name));
   }

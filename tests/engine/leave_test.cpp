@@ -52,7 +52,7 @@ void train_and_leave(LeftModel& left, comm::Group& group, const Options& options
   Engine engine(left.model, options, {.group = &group});
   train_steps(engine, left.model);
   if (aside.params) engine.offload_states(aside);
-  left.shards = shard::leave_shards(engine.sharded(), {std::shared_ptr<void>(), &group});
+  left.shards = shard::leave_shards(engine.inside().sharded(), {std::shared_ptr<void>(), &group});
 }
 
 Options bf16_options(int stage) {

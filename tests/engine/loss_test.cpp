@@ -49,7 +49,7 @@ TEST(LossDtype, APlainBackwardOfWhatScaleReturnsIsTheSame) {
                  [plain](Engine& engine, SmallModel& model, std::uint64_t seed) {
                    const at::Tensor loss = loss_in(model, seed, at::kHalf);
                    if (plain) {
-                     engine.scale(loss).backward();
+                     engine.inside().backward().scale(loss).backward();
                    } else {
                      engine.backward(loss);
                    }

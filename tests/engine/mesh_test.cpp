@@ -177,7 +177,7 @@ TEST(NearCopy, IsNotUsedAfterTheValuesChanged) {
 }
 
 comm::Counters over(Engine& engine, Axes axes) {
-  for (const comm::AxesTraffic& traffic : engine.sharded().mesh().traffic()) {
+  for (const comm::AxesTraffic& traffic : engine.inside().sharded().mesh().traffic()) {
     if (traffic.axes == axes) return traffic.counters;
   }
   return {};
@@ -186,7 +186,7 @@ comm::Counters over(Engine& engine, Axes axes) {
 // Bytes of what is gathered for use, once.
 std::int64_t whole_bytes(Engine& engine) {
   std::int64_t bytes = 0;
-  for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+  for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units) {
     if (!unit.resident) bytes += unit.whole_bytes();
   }
   return bytes;
@@ -194,7 +194,7 @@ std::int64_t whole_bytes(Engine& engine) {
 
 std::int64_t resident_bytes(Engine& engine) {
   std::int64_t bytes = 0;
-  for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+  for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units) {
     if (unit.resident) bytes += unit.whole_bytes();
   }
   return bytes;
@@ -247,11 +247,11 @@ TEST(ShardGroups, GatherInsideAndSumOverReplicasOnceAStep) {
     const std::int64_t gathers = 4 * whole_bytes(engine) + resident_bytes(engine);
     const StepTraffic inside = step_traffic(engine, model, rank, Axis::shard);
     EXPECT_EQ(inside.gathered, gathers);
-    EXPECT_EQ(inside.reduced, 2 * std::ssize(engine.sharded().plan().units));
+    EXPECT_EQ(inside.reduced, 2 * std::ssize(engine.inside().sharded().plan().units));
   });
   on_ranks(kWorld, options, [](Engine& engine, SmallModel& model, int rank) {
     std::int64_t sums = 0;
-    for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+    for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units) {
       sums += unit.layout.shard_elems() * 4;
     }
     EXPECT_EQ(step_traffic(engine, model, rank, Axis::replica).summed, sums);
@@ -268,8 +268,9 @@ TEST(Hybrid, MemoryIsWhatTheLayoutSays) {
        {with_shard_groups(fp32_options(3), 2), with_near_copy(fp32_options(3), 2)}) {
     on_ranks(kWorld, options, [](Engine& engine, SmallModel& model, int rank) {
       train_steps(engine, model, rank, 2);
-      EXPECT_EQ(engine.ledger().now(),
-                shard::forecast(engine.sharded().plan(), engine.sharded().settings()).rest);
+      EXPECT_EQ(engine.ledger().now(), shard::forecast(engine.inside().sharded().plan(),
+                                                       engine.inside().sharded().settings())
+                                           .rest);
     });
   }
 }

@@ -109,7 +109,7 @@ TEST_F(NvmeTest, KeepsStatesOnTheDiskAndGradientsOnTheHost) {
   run_ranks(2, [&](comm::Group& group) {
     test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
     Engine engine(model, on_disk({.stage = 3, .world = 2}), {.group = &group});
-    shard::ShardedModel& sharded = engine.sharded();
+    shard::ShardedModel& sharded = engine.inside().sharded();
     std::int64_t owned = 0;
     for (const int unit : sharded.step_order()) owned += sharded.states(unit).owned.range.size();
     EXPECT_EQ(sharded.places().disk_ledger().now()[MemoryKind::optimizer], 12 * owned);
@@ -132,7 +132,7 @@ TEST_F(NvmeTest, KeepsShardsOnTheDisk) {
     test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
     Engine engine(model, on_disk({.stage = 3, .world = 2, .params_on_disk = true}),
                   {.group = &group});
-    shard::ShardedModel& sharded = engine.sharded();
+    shard::ShardedModel& sharded = engine.inside().sharded();
     const auto expected = shard::disk_forecast(sharded.plan(), sharded.settings());
     EXPECT_GT(expected[MemoryKind::parameters], 0);
     EXPECT_EQ(sharded.places().disk_ledger().now(), expected);

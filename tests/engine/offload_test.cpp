@@ -175,7 +175,7 @@ TEST(Offload, SpillsOnlyWhatTheDeviceCannotHold) {
     options.store.optimizer.placement = Placement::host;
     options.store.params.placement = Placement::host;
     Engine engine(model, options, {.group = &group});
-    const shard::Plan& plan = engine.sharded().plan();
+    const shard::Plan& plan = engine.inside().sharded().plan();
     const auto states_on_host = [&plan](const shard::Settings& settings) {
       return std::ranges::count(shard::choose_homes(plan, settings.policy, settings.host.homes),
                                 Placement::host, &shard::UnitHomes::states);
@@ -184,7 +184,7 @@ TEST(Offload, SpillsOnlyWhatTheDeviceCannotHold) {
       return std::ranges::count(shard::choose_homes(plan, settings.policy, settings.host.homes),
                                 Placement::host, &shard::UnitHomes::params);
     };
-    const shard::Settings all = engine.sharded().settings();
+    const shard::Settings all = engine.inside().sharded().settings();
     shard::Settings none = all;
     none.host.homes.optimizer.share = none.host.homes.params.share = 0;
     const std::int64_t least = shard::device_need(plan, all);
@@ -241,7 +241,7 @@ TEST(Offload, StartsWithoutHoldingTheModelTwice) {
     Engine engine(model, options, {.group = &watched});
     backend->on_broadcast = nullptr;
     std::size_t largest = 0;
-    for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+    for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units) {
       largest = std::max(largest, unit.params.size());
     }
     EXPECT_EQ(taken, all);
@@ -260,7 +260,7 @@ TEST(Offload, KeepsStatesAndGradientsOnTheHost) {
       options.store.optimizer.placement = Placement::host;
       options.store.params.placement = Placement::host;
       Engine engine(model, options, {.group = &group});
-      shard::ShardedModel& sharded = engine.sharded();
+      shard::ShardedModel& sharded = engine.inside().sharded();
       std::int64_t owned = 0;
       std::int64_t released = 0;
       for (const int unit : sharded.step_order()) {
@@ -304,7 +304,7 @@ TEST(Offload, TakesFromTheHostWhatIsForecastAndLedgered) {
       options.store.optimizer.placement = Placement::host;
       options.store.params.placement = Placement::host;
       Engine engine(model, options, {.group = &group});
-      shard::ShardedModel& sharded = engine.sharded();
+      shard::ShardedModel& sharded = engine.inside().sharded();
       for (std::uint64_t step = 0; step < 2; ++step) {
         const auto batch = test::make_batch(4, kWide, test::kClasses, step);
         engine.backward(test::loss_of(model, batch, at::kBFloat16));
@@ -333,11 +333,11 @@ TEST(Offload, SaysBeforeItStartsThatTheHostHasTooLittleMemory) {
     Options options = options_of({.stage = 3});
     options.store.optimizer.placement = Placement::host;
     Engine engine(model, options, {.group = &group});
-    const shard::Plan& plan = engine.sharded().plan();
-    const shard::Settings& settings = engine.sharded().settings();
+    const shard::Plan& plan = engine.inside().sharded().plan();
+    const shard::Settings& settings = engine.inside().sharded().settings();
     const std::int64_t need = shard::host_forecast(plan, settings).total();
     EXPECT_EQ(need,
-              engine.sharded().places().host_ledger().now().total() / 12 * 14);  // + the gradients
+              engine.ledger(store::Placement::host).now().total() / 12 * 14);  // + the gradients
     EXPECT_THAT(engine.describe(), testing::HasSubstr("host memory  "));
     EXPECT_NO_THROW(check_host_memory(plan, settings, {need}));
     try {

@@ -49,7 +49,7 @@ struct World {
 
 std::size_t params_that_stay_whole(Engine& engine) {
   std::size_t count = 0;
-  for (const shard::UnitSpec& unit : engine.sharded().plan().units) {
+  for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units) {
     if (unit.resident) count += unit.params.size();
   }
   return count;
@@ -84,9 +84,9 @@ TEST(Dtypes, OfGradientShardsAndMomentsAreAsConfigured) {
     options.precision.grad_accum = options.precision.optimizer_state = DType::bf16;
     World world(group, options);
     world.engine.backward(world.loss());
-    world.engine.sharded().finish_gradients();
-    EXPECT_EQ(world.engine.sharded().gradients().shard(0).scalar_type(), at::kBFloat16);
-    EXPECT_EQ(world.engine.sharded().states(0).moments.at(0).scalar_type(), at::kBFloat16);
+    world.engine.inside().sharded().finish_gradients();
+    EXPECT_EQ(world.engine.inside().sharded().gradients().shard(0).scalar_type(), at::kBFloat16);
+    EXPECT_EQ(world.engine.inside().sharded().states(0).moments.at(0).scalar_type(), at::kBFloat16);
   });
 }
 
@@ -141,7 +141,7 @@ TEST(Stage3, GathersNothingAheadWithoutOverlap) {
     options.shard.prefetch_bytes = 1 << 20;
     options.shard.overlap_comm = false;
     World world(group, options);
-    EXPECT_EQ(world.engine.sharded().settings().limits.prefetch_bytes, 0);
+    EXPECT_EQ(world.engine.inside().sharded().settings().limits.prefetch_bytes, 0);
   });
 }
 
@@ -156,7 +156,7 @@ TEST(Stage2, WaitsForEachReductionWithoutOverlap) {
       group.reset_counters();
       world.engine.backward(world.loss());
       EXPECT_EQ(group.counters()[comm::OpKind::reduce_scatter].calls,
-                std::ssize(world.engine.sharded().plan().units) - (overlap ? 1 : 0));
+                std::ssize(world.engine.inside().sharded().plan().units) - (overlap ? 1 : 0));
       world.engine.step();
     }
   });
@@ -219,7 +219,7 @@ TEST(Offload, TakesTheShareThatIsAskedFor) {
       engine::Options options = host_options(2);
       options.store.optimizer.ratio = ratio;
       World world(group, options);
-      const shard::ShardedModel& sharded = world.engine.sharded();
+      const shard::ShardedModel& sharded = world.engine.inside().sharded();
       return std::ranges::count_if(sharded.step_order(),
                                    [&](int unit) { return sharded.states(unit).on_host; });
     };
@@ -236,7 +236,7 @@ TEST(Offload, TakesOnlyWhatTheDeviceCannotHold) {
       options.store.device_bytes = room;
       options.store.activation_bytes = 0;
       World world(group, options);
-      const double share = world.engine.sharded().settings().host.homes.optimizer.share;
+      const double share = world.engine.inside().sharded().settings().host.homes.optimizer.share;
       EXPECT_TRUE(room == 0 ? share > 0.9 : share == 0) << share;
     }
   });
@@ -248,7 +248,7 @@ TEST(Offload, UpdatesBesideTheNextForwardWhereAsked) {
       engine::Options options = host_options(3);
       options.store.optimizer.late_updates = late;
       World world(group, options);
-      const shard::ShardedModel& sharded = world.engine.sharded();
+      const shard::ShardedModel& sharded = world.engine.inside().sharded();
       EXPECT_EQ(std::ranges::any_of(sharded.step_order(),
                                     [&](int unit) { return sharded.updates().can_be_late(unit); }),
                 late);

@@ -281,7 +281,8 @@ TEST(Programs, NamedUnitsAreTheOnlyOnes) {
     plain_micro(engine, model, seed);
     if (engine.group().rank() != 0) return;
     units.clear();
-    for (const shard::UnitSpec& unit : engine.sharded().plan().units) units.push_back(unit.name);
+    for (const shard::UnitSpec& unit : engine.inside().sharded().plan().units)
+      units.push_back(unit.name);
   };
   train(2, fp32_options(3), listing);
   const std::size_t found = units.size();

@@ -80,7 +80,7 @@ TEST(Spans, OfAStepAtStage3AreItsPhasesAndEveryUnitsGathersReductionAndUpdate) {
     Options options = test::fp32_options(3);
     options.shard.persistence_threshold_elems = 0;
     test::SmallModel model(test::kWidth, test::kBlocks, test::kClasses);
-    const shard::Plan plan = Engine(model, options, {.group = &group}).sharded().plan();
+    const shard::Plan plan = Engine(model, options, {.group = &group}).inside().sharded().plan();
     const std::vector<Record> records = record_step(group, options);
 
     std::vector<std::string> phases;

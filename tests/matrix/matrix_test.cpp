@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "capstan/engine/engine.h"
+#include "capstan/engine/engine_state.h"
 #include "capstan/shard/torch_dtype.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/run_ranks.h"
@@ -81,7 +82,7 @@ Result train(const Case& run) {
       }
     }
     std::vector<at::Tensor> params;
-    for (const shard::ParamSpec& param : engine.sharded().plan().params) {
+    for (const shard::ParamSpec& param : engine.inside().sharded().plan().params) {
       params.push_back(engine.master(param.name));
     }
     if (group.rank() != 0) return;

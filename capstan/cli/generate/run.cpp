@@ -21,6 +21,7 @@
 #include "capstan/cli/train/setup.h"
 #include "capstan/config/resolve.h"
 #include "capstan/data/unicode.h"
+#include "capstan/engine/engine_state.h"
 #include "capstan/engine/forward_only.h"
 #include "capstan/engine/together.h"
 #include "capstan/json/reader.h"
@@ -199,7 +200,7 @@ class Generator {
 
   std::vector<at::Tensor> pass(std::span<models::Sequences> all) {
     std::vector<at::Tensor> logits = model_->next_logits(all);
-    engine_->sharded().end_pass();
+    engine_->inside().sharded().end_pass();
     for (const at::Tensor& each : logits) {
       if (at::isnan(each).any().item<bool>()) throw not_numbers(folder_.files);
     }

@@ -17,6 +17,7 @@
 #include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/memory_use.h"
 #include "capstan/data/unicode.h"
+#include "capstan/engine/engine_state.h"
 #include "capstan/io/failure.h"
 #include "capstan/models/attention_choice.h"
 
@@ -166,8 +167,8 @@ at::Tensor Trainer::forward_backward() {
 
 engine::StepReport Trainer::finish_step() {
   if (!arguments_.no_optimizer_step) return last_report_;
-  engine_.sharded().finish_gradients();
-  engine_.sharded().clear_gradients();
+  engine_.inside().sharded().finish_gradients();
+  engine_.clear_gradients();
   return {.boundary = true, .applied = true, .lr = engine_.learning_rates()};
 }
 

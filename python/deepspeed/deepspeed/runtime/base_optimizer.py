@@ -197,7 +197,7 @@ class ZeROOptimizer(DeepSpeedOptimizer):
     @property
     def averaged_gradients(self):
         """Between backward and step: this rank's part of each gradient, by group."""
-        return dict(enumerate(self._look("lp_grads", self._engine.core.local_gradient)))
+        return dict(enumerate(self._look("lp_grads", lambda index: self._engine.core.local(index, "gradient"))))
 
     def _get_norm_groups(self):
         """The norm of each group's gradient, between backward and step. Collective."""

@@ -1,0 +1,69 @@
+#include "capstan/engine/access.h"
+
+#include "capstan/engine/settings.h"
+
+namespace capstan::engine {
+
+using shard::Column;
+
+int Access::find(std::string_view name) const {
+  return shard::find_param(common_.sharded.plan(), name);
+}
+
+shard::ColumnName Access::state(std::string_view name) const {
+  return {Column::moment, moment_index(common_.sharded.settings().states, name)};
+}
+
+at::Tensor Access::param(int param) { return shard::read_param(common_.sharded, param); }
+
+at::Tensor Access::read(int param, shard::ColumnName column) {
+  at::Tensor whole = shard::read_whole(common_.sharded, param, column);
+  if (column.column != Column::gradient || !whole.defined()) return whole;
+  return whole.to(at::kFloat).mul_(common_.scale.gradient_factor());
+}
+
+void Access::set_param(int param, const at::Tensor& value) {
+  saver_.before_change();
+  shard::write_param(common_.sharded, param, value);
+}
+
+void Access::write(int param, shard::ColumnName column, const at::Tensor& value) {
+  if (column.column == Column::gradient) {
+    const at::Tensor sum = value.to(at::kFloat) / common_.scale.gradient_factor();
+    return shard::write_whole(common_.sharded, param, column, sum);
+  }
+  saver_.before_change();
+  shard::write_whole(common_.sharded, param, column, value);
+}
+
+void Access::take_from(int param, int root) {
+  saver_.before_change();
+  shard::take_from(common_.sharded, param, root);
+}
+
+bool Access::owns_whole_gradients() const {
+  return !common_.sharded.settings().policy.shards_optimizer();
+}
+
+at::Tensor Access::read_local(int param, shard::ColumnName column) {
+  if (column.column != Column::gradient) {
+    return shard::local_part(common_.sharded, param, column);
+  }
+  if (owns_whole_gradients()) return read(param, column).view({-1});
+  const at::Tensor sum = shard::local_part(common_.sharded, param, column);
+  return sum.to(at::kFloat).mul(common_.scale.gradient_factor());
+}
+
+void Access::write_local(int param, shard::ColumnName column, const at::Tensor& value) {
+  if (column.column != Column::gradient) {
+    saver_.before_change();
+    shard::write_local(common_.sharded, param, column, value);
+  } else if (owns_whole_gradients()) {
+    const auto& sizes = common_.sharded.plan().params.at(static_cast<std::size_t>(param)).sizes;
+    write(param, column, value.view(sizes));
+  } else {
+    shard::write_local(common_.sharded, param, column, value / common_.scale.gradient_factor());
+  }
+}
+
+}  // namespace capstan::engine

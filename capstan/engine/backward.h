@@ -1,0 +1,56 @@
+// How a step's gradients come to be: backwards of ours, plain backwards of the program's, and
+// gradients that it puts into its parameters instead of one.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "capstan/engine/common.h"
+#include "capstan/engine/step_types.h"
+#include "capstan/shard/hooks.h"
+
+namespace capstan::engine {
+
+// Owns:    whether backwards are reduced; sets Common::scale.
+// Threads: one caller at a time.
+// Ranks:   run() and take_given() are collective.
+class Backward {
+ public:
+  // `hooks` and what `common` names must outlive this.
+  Backward(const Common& common, shard::Hooks& hooks);
+
+  // See Engine::backward().
+  void run(const at::Tensor& loss, const BackwardOptions& how);
+  void run(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
+           const BackwardOptions& how);
+
+  // Backwards that only accumulate on this rank, as under Engine::NoSync; +1 and -1 come in pairs.
+  void change_no_sync(int by);
+  // After Options::batch has changed: from the next backward on.
+  void options_changed() { change_no_sync(0); }
+  // With fp16: whether a plain loss.backward() may come that is not scaled. By default none may.
+  void expect_plain(bool allowed);
+  // The loss, in fp32 at least, for a plain backward of the result: times the loss scale, or as
+  // much of that as the loss's own dtype holds; the gradients get the rest.
+  at::Tensor scale(const at::Tensor& loss);
+
+  // Before a step, which needs gradients: takes those that the program has put into its parameters
+  // where there was no backward. When it throws, nothing has happened and the group lives.
+  void take_given();
+
+ private:
+  // What a loss, or given gradients, are multiplied by.
+  double factor_of(const BackwardOptions& how) const;
+  void differentiate(const std::vector<at::Tensor>& outputs,
+                     const std::vector<at::Tensor>& gradients, const BackwardOptions& how);
+
+  Common common_;
+  shard::Hooks& hooks_;
+  int no_sync_depth_ = 0;
+  bool plain_allowed_ = false;  // although the loss needs its scale
+  double plain_factor_ = 1;     // of its gradients: what the dtype of its loss does not hold
+};
+
+}  // namespace capstan::engine
