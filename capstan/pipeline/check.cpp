@@ -167,7 +167,7 @@ Links links_of(const Schedule& schedule, Link link) {
   return links;
 }
 
-std::string told(const std::vector<Transfer>& transfers, std::size_t at) {
+std::string transfer_text(const std::vector<Transfer>& transfers, std::size_t at) {
   if (at >= transfers.size()) return "nothing";
   const Transfer& transfer = transfers[at];
   return std::string(transfer.gradient ? "the gradient" : "the output") + " of micro-batch " +
@@ -185,8 +185,8 @@ void check_links(const Links& links, std::vector<std::string>& problems) {
         std::mismatch(ours.begin(), ours.end(), theirs.begin(), theirs.end()).first;
     const auto at = static_cast<std::size_t>(differs - ours.begin());
     problems.push_back("between stages " + std::to_string(stage) + " and " + std::to_string(peer) +
-                       ", transfer " + std::to_string(at) + " is " + told(ours, at) +
-                       " on the one side and " + told(theirs, at) + " on the other");
+                       ", transfer " + std::to_string(at) + " is " + transfer_text(ours, at) +
+                       " on the one side and " + transfer_text(theirs, at) + " on the other");
   }
 }
 

@@ -23,6 +23,8 @@ constexpr std::array kNames = {
     std::pair(Kind::inference, "inference"),
 };
 
+constexpr int kMostUnits = 1 << 24;  // forwards of all stages: some gigabytes of instructions
+
 // The k-th forward or backward of a stage: groups of as many micro-batches as there are stages pass
 // chunk after chunk, backwards from the last to the first.
 Instruction nth(const Shape& shape, Op op, int k) {
@@ -100,14 +102,22 @@ Schedule deepspeed(const Shape& shape) {
   return schedule;
 }
 
+std::string told(const Shape& shape) {
+  return counted(shape.stages, "stage") + ", " + std::to_string(shape.micro_batches) +
+         (shape.micro_batches == 1 ? " micro-batch and " : " micro-batches and ") +
+         counted(shape.chunks, "chunk") + " per stage";
+}
+
 void check_shape(Kind kind, const Shape& shape) {
   const std::string where = "pipeline schedule " + std::string(to_string(kind));
   if (shape.stages < 1 || shape.micro_batches < 1 || shape.chunks < 1) {
-    throw ConfigError({.what = counted(shape.stages, "stage") + ", " +
-                               counted(shape.micro_batches, "micro-batch") + " and " +
-                               counted(shape.chunks, "chunk") + " per stage",
+    throw ConfigError({.what = told(shape), .where = where, .fix = "use at least one of each"});
+  }
+  const double units = 1.0 * shape.stages * shape.chunks * shape.micro_batches;
+  if (units > kMostUnits) {
+    throw ConfigError({.what = told(shape) + " are more than can be planned",
                        .where = where,
-                       .fix = "use at least one of each"});
+                       .fix = "use fewer: their product is at most " + std::to_string(kMostUnits)});
   }
   if (shape.chunks > 1 && kind != Kind::interleaved && kind != Kind::inference) {
     throw ConfigError({.what = counted(shape.chunks, "chunk") +

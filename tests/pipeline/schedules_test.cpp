@@ -122,8 +122,10 @@ std::string refusal(Kind kind, const Shape& shape) {
 }
 
 TEST(Schedules, RefuseShapesThatTheyCannotHaveAndSayWhichTheyCan) {
-  EXPECT_THAT(refusal(Kind::gpipe, {0, 4, 1}), HasSubstr("0 stages"));
+  EXPECT_THAT(refusal(Kind::gpipe, {0, 4, 1}),
+              HasSubstr("0 stages, 4 micro-batches and 1 chunk per stage"));
   EXPECT_THAT(refusal(Kind::gpipe, {2, 0, 1}), HasSubstr("use at least one of each"));
+  EXPECT_THAT(refusal(Kind::gpipe, {2147483647, 2147483647, 1}), HasSubstr("use fewer"));
   EXPECT_THAT(refusal(Kind::zb_h1, {2, 4, 2}), HasSubstr("use the schedule interleaved"));
   EXPECT_THAT(refusal(Kind::interleaved, {4, 6, 2}), HasSubstr("use 4 or 8 micro-batches"));
   EXPECT_THAT(refusal(Kind::interleaved, {4, 3, 2}), HasSubstr("use 4 micro-batches"));
