@@ -54,6 +54,8 @@ void fill(std::string& line, std::size_t begin, std::size_t end, const std::stri
 
 }  // namespace
 
+std::size_t picture_columns(const Simulation& run) { return scale_of(run)(run.length); }
+
 std::string draw(const Simulation& run) {
   const Scale scale = scale_of(run);
   const std::size_t name_width = std::to_string(run.stages.size() - 1).size();

@@ -1,6 +1,7 @@
 // A run of a schedule as text.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "capstan/pipeline/simulate.h"
@@ -16,5 +17,7 @@ namespace capstan::pipeline {
 // of the micro-batch and, where stages have several chunks, a letter for the chunk; dots are idle.
 // The shortest work is as wide as its text, so every work is.
 std::string draw(const Simulation& run);
+// How long each line will be, but for the name of the stage.
+std::size_t picture_columns(const Simulation& run);
 
 }  // namespace capstan::pipeline
