@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kWidest = 10'000;  // columns; a terminal cannot show more anyway
 
-constexpr int kReceivesAhead = 2;        // hides transfers of up to two forwards
+constexpr int kReceivesAhead = 2;  // hides transfers of up to two forwards
 
 struct PipelineArguments {
   std::string schedule = "1f1b";

@@ -73,7 +73,7 @@ std::string draw(const Simulation& run) {
     if (!line.empty()) line.pop_back();  // the last column is always blank
     std::string name = std::to_string(stage);
     name.insert(0, name_width - name.size(), ' ');
-    picture += "stage " + name + "  " + line + "\n";
+    picture.append("stage ").append(name).append("  ").append(line).append("\n");
   }
   return picture;
 }

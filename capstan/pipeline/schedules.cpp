@@ -148,6 +148,7 @@ std::string_view to_string(Kind kind) {
 
 std::vector<std::string> kind_names() {
   std::vector<std::string> names;
+  names.reserve(kNames.size());
   for (const auto& [kind, name] : kNames) names.emplace_back(name);
   return names;
 }
@@ -170,6 +171,7 @@ Schedule make_schedule(Kind kind, const Shape& shape) {
   check_shape(kind, shape);
   if (kind == Kind::deepspeed) return deepspeed(shape);
   std::vector<Work> work;
+  work.reserve(shape.stages);
   for (int stage = 0; stage < shape.stages; ++stage) work.push_back(work_of(kind, shape, stage));
   return with_transfers(shape, kind != Kind::inference, work);
 }

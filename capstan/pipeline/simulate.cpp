@@ -18,8 +18,7 @@ class Run {
  public:
   Run(const Schedule& schedule, const std::vector<Costs>& costs, Transport transport)
       : schedule_(schedule), costs_(costs), transport_(transport) {
-    const auto transfers =
-        static_cast<std::size_t>(2 * schedule.shape.parts() * schedule.shape.micro_batches);
+    const std::size_t transfers = 2 * index({.part = schedule.shape.parts()});
     sent_.assign(transfers, kNever);
     received_.assign(transfers, kNever);
     stages_.resize(schedule.stages.size());
@@ -56,10 +55,8 @@ class Run {
 
   std::size_t index(const Transfer& transfer) const {
     const Shape& shape = schedule_.shape;
-    return static_cast<std::size_t>(
-        (static_cast<int>(transfer.gradient) * shape.parts() + transfer.part) *
-            shape.micro_batches +
-        transfer.micro_batch);
+    const std::size_t place = (transfer.gradient ? shape.parts() : 0) + transfer.part;
+    return place * shape.micro_batches + transfer.micro_batch;
   }
 
   std::int64_t duration(int stage, const Instruction& instruction) const {
@@ -80,15 +77,15 @@ class Run {
 
   // When what the instruction waits for has arrived; kNever if that is not known yet.
   std::int64_t ready(int stage, const Instruction& instruction) const {
-    const Shape& shape = schedule_.shape;
     Op needed = Op::load;
     if (instruction.op == Op::forward) needed = Op::receive_input;
     if (instruction.op == Op::backward || instruction.op == Op::backward_inputs) {
       needed = Op::receive_gradient;
     }
     const Instruction source = {needed, instruction.micro_batch, instruction.chunk};
-    const std::optional<Transfer> transfer = transfer_of(shape, stage, source);
-    const int peer = transfer ? peer_of(shape, stage, source) : -1;
+    const std::optional<Transfer> transfer = transfer_of(schedule_.shape, stage, source);
+    if (!transfer) return 0;
+    const int peer = peer_of(schedule_.shape, stage, source);
     if (peer < 0 || peer == stage) return 0;  // list order is enough
     const std::size_t at = index(*transfer);
     if (sent_[at] == kNever || received_[at] == kNever) return kNever;
@@ -119,6 +116,7 @@ class Run {
   }
 
   bool post(int stage, const Instruction& instruction, const Transfer& transfer) {
+    if (peer_of(schedule_.shape, stage, instruction) < 0) return false;
     (sends(instruction.op) ? sent_ : received_)[index(transfer)] = stages_[stage].clock;
     ++stages_[stage].next;
     return true;

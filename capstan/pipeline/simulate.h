@@ -37,7 +37,8 @@ struct Simulation {
 };
 
 // `costs` has one entry per part, or one for all. Throws InternalError if stages wait for each
-// other for ever, naming what each of them waits in. Reductions and steps take no time.
+// other for ever, naming what each of them waits in. Reductions and steps take no time. Requires
+// instructions within the shape.
 Simulation simulate(const Schedule& schedule, const std::vector<Costs>& costs,
                     Transport transport = Transport::asynchronous);
 

@@ -1,6 +1,7 @@
 #include "capstan/pipeline/check.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -14,10 +15,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::vector<std::pair<Kind, Shape>> kSmall = {
-    {Kind::gpipe, {3, 2, 1}},       {Kind::one_f_one_b, {3, 4, 1}}, {Kind::interleaved, {2, 4, 2}},
-    {Kind::interleaved, {1, 2, 2}}, {Kind::zb_h1, {3, 4, 1}},       {Kind::deepspeed, {3, 4, 1}},
-    {Kind::inference, {2, 3, 2}}};
+constexpr std::array<std::pair<Kind, Shape>, 7> kSmall = {{{Kind::gpipe, {3, 2, 1}},
+                                                           {Kind::one_f_one_b, {3, 4, 1}},
+                                                           {Kind::interleaved, {2, 4, 2}},
+                                                           {Kind::interleaved, {1, 2, 2}},
+                                                           {Kind::zb_h1, {3, 4, 1}},
+                                                           {Kind::deepspeed, {3, 4, 1}},
+                                                           {Kind::inference, {2, 3, 2}}}};
 
 TEST(Check, MissesNoInstructionThatIsLeftOutOrThereTwice) {
   for (const auto& [kind, shape] : kSmall) {

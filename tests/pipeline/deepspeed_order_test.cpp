@@ -42,7 +42,7 @@ std::string told(const std::vector<Instruction>& step, int buffers) {
       default:
         name = "?";
     }
-    if (!text.empty()) text += " ";
+    if (!text.empty()) text += ' ';
     text += name + std::to_string(instruction.micro_batch % buffers);
   }
   return text;

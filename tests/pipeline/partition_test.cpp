@@ -15,8 +15,8 @@ using Cuts = std::vector<std::int64_t>;
 
 std::vector<Layer> layers_of(const std::vector<std::string>& types,
                              const std::vector<std::int64_t>& params = {}) {
-  std::vector<Layer> layers;
-  for (const std::string& type : types) layers.push_back({.type = type});
+  std::vector<Layer> layers(types.size());
+  for (std::size_t i = 0; i < types.size(); ++i) layers[i].type = types[i];
   for (std::size_t i = 0; i < params.size(); ++i) layers[i].params = params[i];
   return layers;
 }

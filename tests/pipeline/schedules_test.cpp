@@ -24,7 +24,7 @@ std::string work_of(const Schedule& schedule, int stage) {
                        : instruction.op == Op::backward_weights ? "W"
                                                                 : "";
     if (*name == '\0') continue;
-    if (!text.empty()) text += " ";
+    if (!text.empty()) text += ' ';
     text += name + std::to_string(instruction.micro_batch);
     if (schedule.shape.chunks > 1) text += "." + std::to_string(instruction.chunk);
   }

@@ -94,6 +94,11 @@ TEST(Simulate, FindsAReceiveThatNobodySends) {
   } catch (const InternalError& error) {
     EXPECT_THAT(error.what(), HasSubstr("stage 1 in forward 0"));
   }
+  schedule = naive();
+  schedule.stages[0].insert(schedule.stages[0].begin(), {Op::receive_input, 0});
+  for (const Transport transport : {Transport::asynchronous, Transport::rendezvous}) {
+    EXPECT_THROW(simulate(schedule, {Costs{}}, transport), InternalError);
+  }
 }
 
 }  // namespace
