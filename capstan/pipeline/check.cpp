@@ -132,12 +132,13 @@ class StageCheck {
     const int part = shape_.part(stage_, chunk);
     const bool sends_on = shape_.stages > 1 && part < shape_.parts() - 1;
     const bool sends_back = schedule_.training && shape_.stages > 1 && part > 0;
-    const std::string of = " of micro-batch " + std::to_string(micro_batch) + " in chunk " +
-                           std::to_string(chunk) + " is missing";
-    if (!has(all, Op::forward)) say("the forward" + of);
-    if (schedule_.training && !whole_backward(all)) say("the backward" + of);
-    if (sends_on && !has(all, Op::send_output)) say("the send of the output" + of);
-    if (sends_back && !has(all, Op::send_gradient)) say("the send of the gradient" + of);
+    const auto need = [&](bool there, Op op) {
+      if (!there) say(to_string(Instruction{op, micro_batch, chunk}) + " is missing");
+    };
+    need(has(all, Op::forward), Op::forward);
+    need(!schedule_.training || whole_backward(all), Op::backward);
+    need(!sends_on || has(all, Op::send_output), Op::send_output);
+    need(!sends_back || has(all, Op::send_gradient), Op::send_gradient);
   }
 
   const Schedule& schedule_;

@@ -28,13 +28,6 @@ struct Event {
 
 bool gives_gradient(Op op) { return op == Op::backward || op == Op::backward_inputs; }
 
-// The stage that gets what the part sends; -1 if that is nobody or the stage itself.
-int receiver(const Shape& shape, int part, bool gradient) {
-  const int next = part + (gradient ? -1 : 1);
-  const bool none = next < 0 || next >= shape.parts() || shape.stages == 1;
-  return none ? -1 : next % shape.stages;
-}
-
 // Each receive right before the work that needs it, each send right after the work that makes it.
 Schedule in_place(const Shape& shape, const std::vector<std::vector<Instruction>>& work) {
   Schedule schedule = {.shape = shape};
@@ -70,12 +63,12 @@ std::vector<std::vector<Event>> in_order(const Shape& shape, const Simulation& r
                        .micro_batch = micro_batch};
       events[stage].push_back({moment, span.instruction});
       if (op == Op::backward_weights) continue;
-      const int peer = receiver(shape, part, !forward);
-      if (peer < 0) continue;
+      const Instruction send = {forward ? Op::send_output : Op::send_gradient, micro_batch, chunk};
+      const int peer = peer_of(shape, stage, send);
+      if (peer < 0 || peer == stage) continue;
       moment.sent = true;
       const int peer_chunk = (part + (forward ? 1 : -1)) / shape.stages;
-      events[stage].push_back(
-          {moment, {forward ? Op::send_output : Op::send_gradient, micro_batch, chunk}});
+      events[stage].push_back({moment, send});
       events[peer].push_back(
           {moment, {forward ? Op::receive_input : Op::receive_gradient, micro_batch, peer_chunk}});
     }
