@@ -4,6 +4,11 @@
 #include <limits>
 
 namespace capstan::layout {
+namespace {
+
+constexpr double kForbidden = std::numeric_limits<double>::infinity();
+
+}  // namespace
 
 std::vector<std::int64_t> even_cuts(std::int64_t items, int parts) {
   std::vector<std::int64_t> cuts;
@@ -16,34 +21,55 @@ std::vector<std::int64_t> even_cuts(std::int64_t items, int parts) {
 }
 
 std::vector<std::int64_t> balanced_cuts(std::span<const double> weights, int parts) {
-  const std::size_t count = weights.size();
-  if (count <= static_cast<std::size_t>(parts)) return even_cuts(std::ssize(weights), parts);
-  std::vector<double> sums(count + 1, 0);
-  for (std::size_t i = 0; i < count; ++i) sums[i + 1] = sums[i] + weights[i];
-  // best[i]: the lightest heaviest part of the first i items, in as many parts as rounds were made;
-  // cut[k][i]: where the last of k parts then begins.
-  std::vector<double> best(count + 1, std::numeric_limits<double>::infinity());
-  best[0] = 0;
-  std::vector<std::vector<std::size_t>> cut(static_cast<std::size_t>(parts) + 1,
+  const std::int64_t count = std::ssize(weights);
+  if (count <= parts) return even_cuts(count, parts);
+  std::vector<double> sums = {0};
+  for (const double weight : weights) sums.push_back(sums.back() + weight);
+  const auto weight_of = [&](std::int64_t begin, std::int64_t end) {
+    return sums[end] - sums[begin];
+  };
+  const auto plain = [&](int /*part*/, std::int64_t begin, std::int64_t end) {
+    return weight_of(begin, end);
+  };
+  const std::vector<std::int64_t> cuts = cheapest_cuts(count, parts, plain).value();
+  double heaviest = 0;
+  for (int part = 0; part < parts; ++part) {
+    heaviest = std::max(heaviest, weight_of(cuts[part], cuts[part + 1]));
+  }
+  const auto lightest = [&](int /*part*/, std::int64_t begin, std::int64_t end) {
+    const double weight = weight_of(begin, end);
+    return weight <= heaviest ? -weight : kForbidden;
+  };
+  return cheapest_cuts(count, parts, lightest).value();
+}
+
+std::optional<std::vector<std::int64_t>> cheapest_cuts(std::int64_t items, int parts,
+                                                       const PartCost& cost) {
+  const auto count = static_cast<std::size_t>(items);
+  // best[i]: the least largest cost for the first i items, in as many parts as rounds were made;
+  // cut[k][i]: where the last of k + 1 parts then begins.
+  std::vector<double> best(count + 1, kForbidden);
+  best[0] = -kForbidden;
+  std::vector<std::vector<std::size_t>> cut(static_cast<std::size_t>(parts),
                                             std::vector<std::size_t>(count + 1, 0));
-  for (std::size_t k = 1; k < cut.size(); ++k) {
-    std::vector<double> next(count + 1, std::numeric_limits<double>::infinity());
+  for (int part = 0; part < parts; ++part) {
+    std::vector<double> next(count + 1, kForbidden);
     for (std::size_t i = 1; i <= count; ++i) {
       for (std::size_t j = 0; j < i; ++j) {
-        const double heaviest = std::max(best[j], sums[i] - sums[j]);
-        if (heaviest < next[i]) {
-          next[i] = heaviest;
-          cut[k][i] = j;
-        }
+        if (best[j] == kForbidden) continue;
+        const double worst = std::max(
+            best[j], cost(part, static_cast<std::int64_t>(j), static_cast<std::int64_t>(i)));
+        if (worst > next[i]) continue;
+        next[i] = worst;
+        cut[part][i] = j;
       }
     }
     best = std::move(next);
   }
-  std::vector<std::int64_t> cuts = {static_cast<std::int64_t>(count)};
-  std::size_t end = count;
-  for (std::size_t k = cut.size() - 1; k > 0; --k) {
-    end = cut[k][end];
-    cuts.push_back(static_cast<std::int64_t>(end));
+  if (best[count] == kForbidden) return std::nullopt;
+  std::vector<std::int64_t> cuts = {items};
+  for (int part = parts - 1; part >= 0; --part) {
+    cuts.push_back(static_cast<std::int64_t>(cut[part][cuts.back()]));
   }
   std::reverse(cuts.begin(), cuts.end());
   return cuts;

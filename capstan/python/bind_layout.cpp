@@ -18,7 +18,8 @@ void bind_layout(py::module_& module) {
         return layout::balanced_cuts(weights, parts);
       },
       py::arg("weights"), py::arg("parts"),
-      "Likewise, so that the heaviest part is as light as it can be.");
+      "Likewise, so that the heaviest part is as light as it can be and then the lightest as "
+      "heavy.");
   using layout::StateQuestion;
   py::class_<StateQuestion>(module, "StateQuestion", "What state_bytes() is asked.")
       .def(py::init<>())

@@ -26,6 +26,7 @@ MISTAKES = {
     "a number of a range": (["checkpoint", "export", "a", "b", "--stage", "7"], "--stage is 7\n", "a whole number from 0 to 3\n"),
     "a word of several": (["train", "--device", "tpu"], "--device is tpu\n", "give one of auto,cpu,cuda\n"),
     "a launcher": (["launch", "--launcher", "sluurm", "x.py"], "--launcher is sluurm\n", "give one of auto,local,ssh,slurm,mpi\n"),
+    "a schedule": (["pipeline", "show", "--stages=2", "--micro-batches=4", "--schedule=2f2b"], "--schedule is 2f2b\n", "one of gpipe,1f1b,"),
     "half a number": (["train", "--layers", "3.5"], "--layers is 3.5\n", "give a whole number above 0\n"),
     "no value": (["train", "--max-steps"], "--max-steps has no value\n", "give a whole number above 0\n"),
 }

@@ -9,7 +9,7 @@ import pytest
 
 CAPSTAN = Path(os.environ["CAPSTAN_BIN"]) / "capstan"
 COMMANDS = ["config check", "config explain", "checkpoint inspect", "checkpoint verify", "checkpoint convert", "checkpoint export",
-            "checkpoint prune", "train", "generate", "launch", "report", "bench io"]
+            "checkpoint prune", "train", "generate", "launch", "report", "bench io", "pipeline show"]
 NO_NUMBERS = ["", "text", "1x", "1,5", "nan", "inf", "-inf", "1e999", "-", "１"]
 NO_INTEGERS = [*NO_NUMBERS, "3.5", "1e3", "0x10", "010", "true", "99999999999999999999999", "-99999999999999999999999"]
 
@@ -33,6 +33,9 @@ REFUSED = {
     "launch": {"--num_gpus": ["0", "-2", "2147483648", "1000000"], "--num_nodes": ["0", "-2", "2147483648"],
                "--master_port": ["-1", "65536"], "--ssh_port": ["-1", "65536"], "--node_rank": ["-2", "2147483648"],
                "--grace": ["-1", "86401"]},
+    "pipeline show": {"--stages": ["0", "-1", "257"], "--micro-batches": ["0", "-1", "1025"], "--chunks": ["0", "17"],
+                      "--forward": ["0", "101"], "--backward-inputs": ["0", "101"], "--backward-weights": ["0", "101"],
+                      "--transfer": ["-1", "101"]},
     "bench io": {"--bytes": ["0", "-1", "-1kb", "1.5gb", "1xb", "99999999999999999999", "9999999tb"],
                  "--block-bytes": ["0", "2gb"], "--queue-depth": ["0", "-1", "4097"], "--rounds": ["0", "-1", "1001"]},
 }

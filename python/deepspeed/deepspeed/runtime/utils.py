@@ -78,7 +78,7 @@ def partition_uniform(num_items, num_parts):
 
 
 def partition_balanced(weights, num_parts):
-    """Boundaries of contiguous parts whose heaviest is as light as it can be."""
+    """Boundaries of contiguous parts whose heaviest is as light, and then whose lightest is as heavy as can be."""
     return _C.balanced_cuts(weights, num_parts)
 
 
