@@ -3,8 +3,10 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
 #include "capstan/json/writer.h"
 
 namespace capstan::checkpoint {
@@ -35,6 +37,35 @@ std::vector<std::vector<TensorSpec>> cut_into_files(const std::vector<TensorSpec
   return files;
 }
 
+void check_slices(const TensorSpec& tensor, const std::vector<layout::Box>& boxes) {
+  for (const layout::Box& box : boxes) {
+    if (layout::fits(box, tensor.shape)) continue;
+    throw InternalError(
+        {.what = fmt::format("slice {} is not inside {}", to_text(box), to_text(tensor))});
+  }
+  if (const auto found = layout::find_miscovered(boxes, tensor.shape)) {
+    throw InternalError({.what = miscovered_text(tensor.name, *found)});
+  }
+}
+
+// The tensors as files have them: whole ones, and slices of the others, side by side.
+std::vector<TensorSpec> stored_tensors(const ColumnSpec& column, FilePlan& plan) {
+  std::vector<TensorSpec> stored;
+  for (const TensorSpec& tensor : column.tensors) {
+    const auto cut = column.slices.find(tensor.name);
+    if (cut == column.slices.end()) {
+      stored.push_back(tensor);
+      continue;
+    }
+    check_slices(tensor, cut->second);
+    for (const layout::Box& box : cut->second) {
+      stored.push_back(slice_spec(tensor, box));
+      plan.slices.insert({{column.name, stored.back().name}, {tensor, box}});
+    }
+  }
+  return stored;
+}
+
 std::string file_name(const std::string& column, std::size_t index, std::size_t count) {
   if (count == 1) return column + ".safetensors";
   return fmt::format("{}-{:05}-of-{:05}.safetensors", column, index + 1, count);
@@ -61,11 +92,16 @@ std::int64_t FilePlan::bytes() const {
       [](std::int64_t sum, const PlannedFile& file) { return sum + file.contents.file_bytes; });
 }
 
+std::string miscovered_text(const std::string& tensor, const layout::Miscovered& found) {
+  return fmt::format("element [{}] of tensor '{}' is held by {} instead of 1",
+                     fmt::join(found.at, ", "), tensor, counted(found.boxes, "slice"));
+}
+
 FilePlan plan_files(const std::vector<ColumnSpec>& columns, std::int64_t max_file_bytes) {
   FilePlan plan;
   for (const ColumnSpec& column : columns) {
     if (column.tensors.empty()) continue;
-    const auto files = cut_into_files(column.tensors, max_file_bytes);
+    const auto files = cut_into_files(stored_tensors(column, plan), max_file_bytes);
     for (std::size_t i = 0; i < files.size(); ++i) {
       for (std::size_t t = 0; t < files[i].size(); ++t) {
         const TensorPlace place{static_cast<int>(plan.files.size()), static_cast<int>(t)};

@@ -25,7 +25,13 @@ inline constexpr std::int64_t kMaxFileBytes = 5'000'000'000;
 struct ColumnSpec {
   std::string name;
   std::vector<TensorSpec> tensors;
+  // How tensors are cut of which no rank has a range of the whole: boxes that hold every element
+  // once, the same on every rank. The others are stored whole.
+  std::map<std::string, std::vector<layout::Box>> slices = {};
 };
+
+// "element [0, 3] of tensor 'w' is held by 2 slices instead of 1".
+std::string miscovered_text(const std::string& tensor, const layout::Miscovered& found);
 
 struct PlannedFile {
   std::string name;
@@ -38,9 +44,17 @@ struct TensorPlace {
   int tensor = 0;  // in the file
 };
 
+// What a stored tensor is that is not a whole one.
+struct PlannedSlice {
+  TensorSpec tensor;
+  layout::Box box;
+};
+
 struct FilePlan {
   std::vector<PlannedFile> files;
-  std::map<std::pair<std::string, std::string>, TensorPlace> places;  // by column and tensor
+  // By column and stored tensor; see slice_spec().
+  std::map<std::pair<std::string, std::string>, TensorPlace> places;
+  std::map<std::pair<std::string, std::string>, PlannedSlice> slices;
 
   // Throws InternalError for a tensor that was not planned.
   TensorPlace place(const std::string& column, const std::string& tensor) const;
@@ -48,7 +62,8 @@ struct FilePlan {
   std::int64_t bytes() const;
 };
 
-// A column takes one file, or several of at most max_file_bytes (one tensor per file at least).
+// Throws InternalError for slices that do not hold every element once. A column takes one file, or
+// several of at most max_file_bytes (one tensor per file at least).
 FilePlan plan_files(const std::vector<ColumnSpec>& columns, std::int64_t max_file_bytes);
 
 // The text of model.safetensors.index.json, which tells Hugging Face's readers where each weight

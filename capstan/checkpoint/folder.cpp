@@ -44,7 +44,7 @@ bool holds_weights(const Index& index, const std::string& file) {
   const Column* const weights = index.find(kModelColumn);
   return weights != nullptr &&
          std::any_of(weights->tensors.begin(), weights->tensors.end(),
-                     [&](const IndexTensor& tensor) { return tensor.file == file; });
+                     [&](const IndexTensor& tensor) { return tensor.is_in(file); });
 }
 
 // Without an index: whether Hugging Face's readers would still find weights.

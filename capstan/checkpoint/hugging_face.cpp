@@ -73,14 +73,14 @@ Reader open_hugging_face(const std::filesystem::path& folder) {
                            .where = folder.string(),
                            .fix = "write the folder again with save_pretrained()"});
       }
-      weights.tensors.push_back(
-          {.spec = std::move(tensor.spec), .file = name, .begin = tensor.begin});
+      weights.tensors.push_back(IndexTensor::whole(std::move(tensor.spec), name, tensor.begin));
     }
   }
   index.columns.push_back(std::move(weights));
   return {folder, std::move(index),
           [files](const IndexTensor& tensor, std::int64_t begin, std::span<std::byte> into) {
-            read_bytes(files->at(tensor.file), tensor.begin + begin, into);
+            const StoredSlice& all = tensor.slices.front();
+            read_bytes(files->at(all.file), all.begin + begin, into);
           }};
 }
 

@@ -11,6 +11,20 @@
 
 namespace capstan::checkpoint {
 
+IndexTensor IndexTensor::whole(TensorSpec spec, std::string file, std::int64_t begin,
+                               std::vector<Block> blocks) {
+  StoredSlice slice{layout::whole_box(spec.shape), std::move(file), begin, std::move(blocks)};
+  return {std::move(spec), {std::move(slice)}};
+}
+
+bool IndexTensor::is_whole() const {
+  return slices.size() == 1 && slices.front().box == layout::whole_box(spec.shape);
+}
+
+bool IndexTensor::is_in(std::string_view file) const {
+  return std::ranges::any_of(slices, [&](const StoredSlice& each) { return each.file == file; });
+}
+
 const IndexTensor* Column::find(std::string_view tensor) const {
   const auto at = std::find_if(tensors.begin(), tensors.end(),
                                [&](const IndexTensor& each) { return each.spec.name == tensor; });

@@ -26,16 +26,29 @@ inline constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;
 inline constexpr std::int64_t kMostRanks = 1 << 24;
 
 struct Block {
-  std::int64_t end = 0;  // of its bytes in the tensor; it begins where the one before it ends
+  std::int64_t end = 0;  // of its bytes in the slice; it begins where the one before it ends
   std::uint64_t sum = 0;
   bool operator==(const Block&) const = default;
 };
 
-struct IndexTensor {
-  TensorSpec spec;
+// A box of a tensor, as one row-major piece of a file.
+struct StoredSlice {
+  layout::Box box;
   std::string file;
   std::int64_t begin = 0;     // of its first byte in the file
-  std::vector<Block> blocks;  // cover the tensor; none for a tensor without bytes
+  std::vector<Block> blocks;  // cover it; none for a slice without bytes
+  bool operator==(const StoredSlice&) const = default;
+};
+
+struct IndexTensor {
+  TensorSpec spec;
+  std::vector<StoredSlice> slices;  // hold every element once; mostly one that is the whole tensor
+
+  // In one piece of a file.
+  static IndexTensor whole(TensorSpec spec, std::string file, std::int64_t begin = 0,
+                           std::vector<Block> blocks = {});
+  bool is_whole() const;
+  bool is_in(std::string_view file) const;  // some of it
   bool operator==(const IndexTensor&) const = default;
 };
 

@@ -31,18 +31,29 @@ FilesByName files_by_name(const Index& index, const std::string& source) {
   return files;
 }
 
-void check_place(const IndexTensor& tensor, const FilesByName& files, const std::string& source) {
-  const auto found = files.find(tensor.file);
+void check_place(const IndexTensor& tensor, const StoredSlice& slice, const FilesByName& files,
+                 const std::string& source) {
+  const auto found = files.find(slice.file);
   if (found == files.end() || found->second->sum) {
     refuse_index(fmt::format("tensor '{}' is in '{}', which is not listed as a file of tensors",
-                             tensor.spec.name, tensor.file),
+                             tensor.spec.name, slice.file),
                  source);
   }
-  const std::int64_t room = found->second->bytes - tensor.begin;
-  if (room < tensor.spec.bytes()) {
+  const std::int64_t room = found->second->bytes - slice.begin;
+  if (room < slice_spec(tensor.spec, slice.box).bytes()) {
     refuse_index(
-        fmt::format("tensor '{}' extends past the end of {}", tensor.spec.name, tensor.file),
+        fmt::format("tensor '{}' extends past the end of {}", tensor.spec.name, slice.file),
         source);
+  }
+}
+
+void check_slices(const IndexTensor& tensor, const FilesByName& files, const std::string& source) {
+  for (const StoredSlice& slice : tensor.slices) check_place(tensor, slice, files, source);
+  if (tensor.is_whole()) return;
+  std::vector<layout::Box> boxes;
+  for (const StoredSlice& slice : tensor.slices) boxes.push_back(slice.box);
+  if (const auto found = layout::find_miscovered(boxes, tensor.spec.shape)) {
+    refuse_index(miscovered_text(tensor.spec.name, *found), source);
   }
 }
 
@@ -83,7 +94,7 @@ void check(const Index& index, const std::string& source) {
                                  tensor.spec.name, column.name),
                      source);
       }
-      check_place(tensor, files, source);
+      check_slices(tensor, files, source);
     }
   }
   const Column* const weights = index.find(kModelColumn);

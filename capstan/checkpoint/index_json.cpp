@@ -1,4 +1,5 @@
 // The index as JSON text and back.
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -19,10 +20,11 @@ using json::Object;
 using json::Value;
 
 constexpr const char* kFormatName = "capstan checkpoint";
-// The second has texts in files of their own. An index without them is one of the first, so that
-// older programs read it.
+// The second has texts in files of their own, the third tensors in several slices. An index without
+// them is one of the first, so that older programs read it.
 constexpr std::int64_t kFirstVersion = 1;
 constexpr std::int64_t kTextFilesVersion = 2;
+constexpr std::int64_t kSlicesVersion = 3;
 // As large as whatever was saved makes it.
 constexpr json::ReadLimits kIndexLimits{.bytes = std::numeric_limits<std::size_t>::max()};
 
@@ -80,15 +82,41 @@ Value blocks_json(const std::vector<Block>& blocks) {
   return Value(std::move(flat));
 }
 
+Value counts_json(const std::vector<std::int64_t>& counts) {
+  return array_of(counts, [](std::int64_t count) { return Value(count); });
+}
+
+void add_place(Value& object, const StoredSlice& slice) {
+  object.add("file", Value(slice.file))
+      .add("begin", Value(slice.begin))
+      .add("blocks", blocks_json(slice.blocks));
+}
+
+Value slice_json(const StoredSlice& slice) {
+  Value object{Object{}};
+  object.add("offset", counts_json(slice.box.offset)).add("length", counts_json(slice.box.length));
+  add_place(object, slice);
+  return object;
+}
+
 Value tensor_json(const IndexTensor& tensor) {
   Value object{Object{}};
   object.add("name", Value(tensor.spec.name))
       .add("dtype", Value(name(tensor.spec.element)))
-      .add("shape", array_of(tensor.spec.shape, [](std::int64_t dim) { return Value(dim); }))
-      .add("file", Value(tensor.file))
-      .add("begin", Value(tensor.begin))
-      .add("blocks", blocks_json(tensor.blocks));
+      .add("shape", counts_json(tensor.spec.shape));
+  if (tensor.is_whole()) {
+    add_place(object, tensor.slices.front());
+  } else {
+    object.add("slices", array_of(tensor.slices, slice_json));
+  }
   return object;
+}
+
+std::int64_t version_of(const Index& index) {
+  for (const Column& column : index.columns) {
+    if (!std::ranges::all_of(column.tensors, &IndexTensor::is_whole)) return kSlicesVersion;
+  }
+  return index.text_files.empty() ? kFirstVersion : kTextFilesVersion;
 }
 
 Value file_json(const FileFact& file) {
@@ -146,6 +174,14 @@ class Fields {
     for (const Value& each : array(key)) {
       if (each.text() == nullptr) fail(key, "a list of texts");
       result.push_back(*each.text());
+    }
+    return result;
+  }
+  std::vector<std::int64_t> counts(std::string_view key) const {
+    std::vector<std::int64_t> result;
+    for (const Value& each : array(key)) {
+      if (each.integer() == nullptr || *each.integer() < 0) fail(key, "a list of counts");
+      result.push_back(*each.integer());
     }
     return result;
   }
@@ -245,6 +281,11 @@ std::vector<Block> read_blocks(const Fields& in, const TensorSpec& spec) {
   return blocks;
 }
 
+StoredSlice read_slice(const Fields& in, const TensorSpec& tensor, layout::Box box) {
+  const TensorSpec stored = slice_spec(tensor, box);
+  return {std::move(box), in.name("file"), in.count("begin"), read_blocks(in, stored)};
+}
+
 IndexTensor read_tensor(const Value& value, const std::string& where) {
   const Fields in(value, where);
   IndexTensor tensor;
@@ -252,14 +293,18 @@ IndexTensor read_tensor(const Value& value, const std::string& where) {
   const auto element = element_named(in.text("dtype"));
   if (!element) in.fail("dtype", "a type of this format");
   tensor.spec.element = *element;
-  for (const Value& dim : in.array("shape")) {
-    if (dim.integer() == nullptr || *dim.integer() < 0) in.fail("shape", "a list of counts");
-    tensor.spec.shape.push_back(*dim.integer());
-  }
+  tensor.spec.shape = in.counts("shape");
   if (!is_countable(tensor.spec)) in.fail("shape", "one that fits on any disk");
-  tensor.file = in.name("file");
-  tensor.begin = in.count("begin");
-  tensor.blocks = read_blocks(in, tensor.spec);
+  if (value.find("slices") == nullptr) {
+    tensor.slices.push_back(read_slice(in, tensor.spec, layout::whole_box(tensor.spec.shape)));
+    return tensor;
+  }
+  for (const Value& each : in.array("slices")) {
+    const Fields slice(each, where + ": slices of " + tensor.spec.name);
+    layout::Box box{slice.counts("offset"), slice.counts("length")};
+    if (!layout::fits(box, tensor.spec.shape)) slice.fail("offset", "that of a part of the tensor");
+    tensor.slices.push_back(read_slice(slice, tensor.spec, std::move(box)));
+  }
   return tensor;
 }
 
@@ -268,7 +313,7 @@ IndexTensor read_tensor(const Value& value, const std::string& where) {
 std::string to_json(const Index& index) {
   Value root{Object{}};
   root.add("format", Value(kFormatName))
-      .add("version", Value(index.text_files.empty() ? kFirstVersion : kTextFilesVersion))
+      .add("version", Value(version_of(index)))
       .add("tag", Value(index.tag))
       .add("sequence", Value(index.sequence))
       .add("latest", Value(index.latest))
@@ -297,8 +342,8 @@ Index index_from_json(const std::string& text, const std::string& source) {
   const Fields in(root, source);
   const bool known = in.text("format") == kFormatName;
   const std::int64_t version = in.integer("version");
-  if (!known || version < kFirstVersion || version > kTextFilesVersion) {
-    in.fail("format", fmt::format("'{}', version 1 or 2", kFormatName));
+  if (!known || version < kFirstVersion || version > kSlicesVersion) {
+    in.fail("format", fmt::format("'{}', version 1, 2 or 3", kFormatName));
   }
   Index index{.tag = in.name("tag"), .sequence = in.count("sequence")};
   index.latest = in.value("latest").boolean() != nullptr && *in.value("latest").boolean();
@@ -318,7 +363,8 @@ Index index_from_json(const std::string& text, const std::string& source) {
     }
     index.columns.push_back(std::move(column));
   }
-  if (version == kTextFilesVersion) index.text_files = in.text_map("text_files");
+  const bool has_texts = version == kSlicesVersion && root.find("text_files") != nullptr;
+  if (version == kTextFilesVersion || has_texts) index.text_files = in.text_map("text_files");
   check(index, source);
   return index;
 }

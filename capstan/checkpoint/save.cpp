@@ -122,23 +122,40 @@ std::vector<std::vector<std::vector<WrittenBlock>>> gather_blocks(
   return blocks;
 }
 
-IndexTensor index_tensor(const PlannedFile& file, const StoredTensor& stored,
-                         std::vector<WrittenBlock> written) {
+StoredSlice index_slice(const PlannedFile& file, const StoredTensor& stored,
+                        std::vector<WrittenBlock> written) {
   std::sort(written.begin(), written.end(),
             [](const WrittenBlock& a, const WrittenBlock& b) { return a.begin < b.begin; });
-  IndexTensor tensor{.spec = stored.spec, .file = file.name, .begin = stored.begin, .blocks = {}};
+  StoredSlice slice{.box = layout::whole_box(stored.spec.shape),
+                    .file = file.name,
+                    .begin = stored.begin,
+                    .blocks = {}};
   std::int64_t next = 0;
   for (const WrittenBlock& block : written) {
     if (block.begin != next) break;
     next = block.end;
-    tensor.blocks.push_back({block.end, block.sum});
+    slice.blocks.push_back({block.end, block.sum});
   }
-  if (next != stored.spec.bytes() || tensor.blocks.size() != written.size()) {
+  if (next != stored.spec.bytes() || slice.blocks.size() != written.size()) {
     throw InternalError({.what = fmt::format("'{}' of {}: the ranks' pieces leave a gap or overlap "
                                              "at byte {}",
                                              stored.spec.name, file.name, next)});
   }
-  return tensor;
+  return slice;
+}
+
+// A whole tensor, or one more slice of the last one.
+void add_stored(std::vector<IndexTensor>& tensors, const TensorSpec& stored,
+                const PlannedSlice* planned, StoredSlice slice) {
+  if (planned == nullptr) {
+    tensors.push_back({stored, {std::move(slice)}});
+    return;
+  }
+  slice.box = planned->box;
+  if (tensors.empty() || tensors.back().spec.name != planned->tensor.name) {
+    tensors.push_back({planned->tensor, {}});
+  }
+  tensors.back().slices.push_back(std::move(slice));
 }
 
 Index make_index(const std::filesystem::path& partial, const SaveRequest& request,
@@ -154,8 +171,11 @@ Index make_index(const std::filesystem::path& partial, const SaveRequest& reques
       index.columns.push_back({file.column, {}});
     }
     for (std::size_t t = 0; t < file.contents.tensors.size(); ++t) {
-      index.columns.back().tensors.push_back(
-          index_tensor(file, file.contents.tensors[t], blocks[f][t]));
+      const StoredTensor& stored = file.contents.tensors[t];
+      const auto planned = plan.slices.find({file.column, stored.spec.name});
+      add_stored(index.columns.back().tensors, stored.spec,
+                 planned == plan.slices.end() ? nullptr : &planned->second,
+                 index_slice(file, stored, blocks[f][t]));
     }
     index.files.push_back({file.name, file.contents.file_bytes, std::nullopt});
   }

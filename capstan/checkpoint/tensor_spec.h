@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "capstan/checkpoint/element.h"
+#include "capstan/layout/box.h"
 
 namespace capstan::checkpoint {
 
@@ -33,6 +34,13 @@ inline bool is_countable(const TensorSpec& spec) {
     }
   }
   return true;
+}
+
+// What is stored of a tensor in one piece of a file: all of it under its own name, or a box of it,
+// under the tensor's name and its place ("w[0:4, 8:16]").
+inline TensorSpec slice_spec(const TensorSpec& tensor, const layout::Box& box) {
+  if (box == layout::whole_box(tensor.shape)) return tensor;
+  return {tensor.name + to_text(box), tensor.element, box.length};
 }
 
 // "F32 [3, 4]", for messages.

@@ -1,5 +1,6 @@
 #include "capstan/checkpoint/verify.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -54,13 +55,15 @@ void verify_header(const Reader& reader, const FileFact& file) {
   };
   for (const Column& column : reader.index().columns) {
     for (const IndexTensor& tensor : column.tensors) {
-      if (tensor.file != file.name) continue;
-      const auto found = stored.find(tensor.spec.name);
-      if (found == stored.end() || found->second != StoredTensor{tensor.spec, tensor.begin}) {
-        refuse(
-            fmt::format("'{}' has another place or shape than the index says", tensor.spec.name));
+      for (const StoredSlice& slice : tensor.slices) {
+        if (slice.file != file.name) continue;
+        const TensorSpec spec = slice_spec(tensor.spec, slice.box);
+        const auto found = stored.find(spec.name);
+        if (found == stored.end() || found->second != StoredTensor{spec, slice.begin}) {
+          refuse(fmt::format("'{}' has another place or shape than the index says", spec.name));
+        }
+        stored.erase(found);
       }
-      stored.erase(found);
     }
   }
   if (!stored.empty()) {
@@ -99,7 +102,8 @@ Verified verify(const std::filesystem::path& checkpoint) {
     }
     for (const Column& column : reader.index().columns) {
       for (const IndexTensor& tensor : column.tensors) {
-        if (unreadable.contains(tensor.file)) continue;
+        const auto in = [&](const std::string& file) { return tensor.is_in(file); };
+        if (std::ranges::any_of(unreadable, in)) continue;
         ++result.tensors;
         note_problem(result, [&] {
           reader.read(tensor, 0, tensor.spec.bytes(),

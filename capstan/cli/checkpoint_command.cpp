@@ -75,7 +75,10 @@ void print_column(const checkpoint::Column& column, bool tensors) {
              column.tensors.size(), elems, type, format_bytes(bytes));
   if (!tensors) return;
   for (const checkpoint::IndexTensor& tensor : column.tensors) {
-    fmt::print("    {:<48} {:<24} {}\n", tensor.spec.name, to_text(tensor.spec), tensor.file);
+    for (const checkpoint::StoredSlice& slice : tensor.slices) {
+      const checkpoint::TensorSpec stored = slice_spec(tensor.spec, slice.box);
+      fmt::print("    {:<48} {:<24} {}\n", stored.name, to_text(stored), slice.file);
+    }
   }
 }
 

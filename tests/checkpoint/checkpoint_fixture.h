@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -113,6 +114,14 @@ inline bool holds_version(const std::filesystem::path& checkpoint, int version) 
     }
   }
   return same;
+}
+
+inline void flip_bit(const std::filesystem::path& path, std::int64_t at) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(at);
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 1));
 }
 
 // The text of the error that `body` throws; empty when it throws none.

@@ -86,12 +86,12 @@ TEST(Index, ABlockIsNeverLargerThanTheFormatAllows) {
   const test::TempFolder folder;
   Index index = read_index(save({.folder = folder.path()}).folder);
   IndexTensor& tensor = index.columns.front().tensors.front();
-  tensor.spec.shape = {(kBlockBytes + 2) / 2};
-  tensor.blocks = {{kBlockBytes + 2, 0}};
+  tensor = IndexTensor::whole({"a", Element::bf16, {(kBlockBytes + 2) / 2}}, "model.safetensors",
+                              tensor.slices.front().begin, {{kBlockBytes + 2, 0}});
   index.files.front().bytes = 2 * kBlockBytes;
   EXPECT_THAT(error_text([&] { index_from_json(to_json(index), "test"); }),
               HasSubstr("blocks of at most 16 MiB"));
-  tensor.blocks = {{kBlockBytes, 0}, {kBlockBytes + 2, 0}};
+  tensor.slices.front().blocks = {{kBlockBytes, 0}, {kBlockBytes + 2, 0}};
   EXPECT_EQ(error_text([&] { index_from_json(to_json(index), "test"); }), "");
 }
 

@@ -16,14 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 
-void flip_bit(const std::filesystem::path& path, std::int64_t at) {
-  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-  file.seekg(at);
-  const int byte = file.get();
-  file.seekp(at);
-  file.put(static_cast<char>(byte ^ 1));
-}
-
 TEST(Save, EveryByteComesBackForAnyNumberOfRanksAndFiles) {
   for (const int ranks : {1, 2, 3, 5}) {
     for (const std::int64_t max_file_bytes : {std::int64_t{1} << 30, std::int64_t{6000}}) {
@@ -43,7 +35,7 @@ TEST(Save, AnyRangeOfATensorCanBeRead) {
   const test::TempFolder folder;
   Reader reader(save({.folder = folder.path(), .ranks = 3, .rows = 20'000}).folder);
   const IndexTensor& tensor = reader.index().tensor(kMasterColumn, "a");
-  ASSERT_GT(tensor.blocks.size(), 6U);
+  ASSERT_GT(tensor.slices.front().blocks.size(), 6U);
   for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, 4},
                                    {16380, 16390},
                                    {79'996, 80'004},
@@ -95,7 +87,8 @@ TEST(Save, AFlippedBitIsRefusedByTheTensorsName) {
   const auto checkpoint = save({.folder = folder.path()}).folder;
   Reader before(checkpoint);
   const IndexTensor& tensor = before.index().tensor("optimizer.exp_avg", "b");
-  flip_bit(checkpoint / tensor.file, tensor.begin + 5);
+  const StoredSlice& slice = tensor.slices.front();
+  flip_bit(checkpoint / slice.file, slice.begin + 5);
   EXPECT_THAT(error_text([&] { holds_version(checkpoint, 1); }),
               HasSubstr("tensor 'b' is damaged"));
   const Verified verified = verify(checkpoint);

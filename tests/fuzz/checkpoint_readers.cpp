@@ -44,6 +44,26 @@ std::string zip_of(const std::vector<std::pair<std::string, std::string>>& membe
          raw(static_cast<std::uint32_t>(file.size())) + std::string(2, '\0');
 }
 
+// The same index, with every tensor cut in two along its first dimension where it has more rows
+// than one.
+std::string in_slices(checkpoint::Index index) {
+  for (checkpoint::Column& column : index.columns) {
+    for (checkpoint::IndexTensor& tensor : column.tensors) {
+      if (tensor.spec.shape.empty() || tensor.spec.shape.front() < 2) continue;
+      checkpoint::StoredSlice first = tensor.slices.front();
+      checkpoint::StoredSlice second = first;
+      first.box.length[0] = 1;
+      second.box.offset[0] = 1;
+      second.box.length[0] -= 1;
+      for (checkpoint::StoredSlice* const slice : {&first, &second}) {
+        slice->blocks = {{slice_spec(tensor.spec, slice->box).bytes(), 0}};
+      }
+      tensor.slices = {first, second};
+    }
+  }
+  return checkpoint::to_json(index);
+}
+
 // The files of a small checkpoint in each of DeepSpeed's layouts.
 struct Seeds {
   Seeds() {
@@ -52,6 +72,7 @@ struct Seeds {
     index = checkpoint::read_text_file(ours / checkpoint::kIndexFile);
     weights = checkpoint::read_text_file(ours / "model.safetensors");
     checkpoint::Reader reader(ours);
+    sliced_index = in_slices(reader.index());
     for (const int stage : {0, 2, 3}) {
       const auto theirs = folder.path() / std::to_string(stage);
       checkpoint::export_deepspeed(reader, theirs, {.stage = stage, .ranks = 1});
@@ -62,6 +83,7 @@ struct Seeds {
     }
   }
   std::string index;
+  std::string sliced_index;
   std::string weights;
   std::vector<std::string> archives;
   std::vector<std::string> pickles;
@@ -195,9 +217,10 @@ FuzzReader safetensors_reader(const Seeds& seeds) {
 
 FuzzReader index_reader(const Seeds& seeds) {
   return {.name = "index",
-          .corpus = {.texts = {seeds.index},
+          .corpus = {.texts = {seeds.index, seeds.sliced_index},
                      .tokens = {"\"../../x\"", "\"\"", "[", "]", "{", "}", "\"$tensor\"",
-                                "\"blocks\": []", "9223372036854775807", "-1", "1e999", "NaN"},
+                                "\"blocks\": []", "\"slices\": []", "9223372036854775807", "-1",
+                                "1e999", "NaN"},
                      .values = {" 0", " -1", " 9223372036854775807", " 1e300", " null", " []",
                                 " {}", " \"\"", " \"../x\"", " \"model.safetensors\"", " true"}},
           .read = [](const std::string& input) {

@@ -357,13 +357,14 @@ Reader open_reader(const std::filesystem::path& checkpoint) {
       index.columns.push_back({tensor.column, {}});
     }
     // The column is what the source knows it by; it lies in several files.
-    index.columns.back().tensors.push_back({.spec = tensor.spec, .file = tensor.column});
+    index.columns.back().tensors.push_back(IndexTensor::whole(tensor.spec, tensor.column));
     sources[{tensor.column, tensor.spec.name}] = &tensor;
   }
   return {checkpoint, std::move(index),
           [imported, sources](const IndexTensor& tensor, std::int64_t begin,
                               std::span<std::byte> into) {
-            read_spans(sources.at({tensor.file, tensor.spec.name})->spans, begin, into);
+            const std::string& column = tensor.slices.front().file;
+            read_spans(sources.at({column, tensor.spec.name})->spans, begin, into);
           }};
 }
 
