@@ -1,5 +1,6 @@
 """What scripts import from deepspeed.launcher.runner; filters and hostfiles agree with the program's own."""
 
+import os
 import subprocess
 
 import pytest
@@ -81,5 +82,7 @@ def test_hostfiles_and_worlds(hostfile, tmp_path):
 @pytest.mark.parametrize("number", ["--num_nodes", "--num_gpus"])
 @pytest.mark.parametrize("chosen", ["-i", "-e"])
 def test_numbers_and_filters_exclude_each_other(number, chosen):
+    before = dict(os.environ)
     with pytest.raises(ValueError, match="filter"):
         runner.main([number, "1", chosen, "localhost", "foo.py"])
+    assert dict(os.environ) == before

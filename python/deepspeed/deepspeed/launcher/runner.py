@@ -101,8 +101,9 @@ def launch_words(args):
 
 
 def main(args=None):
+    words = launch_words(parse_args(args if args is not None else sys.argv[1:]))
     os.environ["CAPSTAN_NO_PREFIX"] = "1"  # ranks then name themselves
-    program.run(*launch_words(parse_args(args if args is not None else sys.argv[1:])))
+    program.run(*words)
 
 
 if __name__ == "__main__":
