@@ -29,7 +29,7 @@ std::int64_t counter(const Reader& reader, const std::string& name) {
 
 // This rank's shard, or everything where nothing is sharded. Masters first: the parameter follows
 // from its master.
-void Loader::read_unit(Reader& reader, const LoadPlan& plan, int unit) {
+void Loader::read_unit(Reader& reader, const LoadPlan& plan, const StoredNames& names, int unit) {
   const shard::UnitSpec& spec = common_.sharded.plan().units[static_cast<std::size_t>(unit)];
   const bool part = common_.sharded.settings().policy.shards_optimizer();
   const at::Tensor& params =
@@ -44,14 +44,14 @@ void Loader::read_unit(Reader& reader, const LoadPlan& plan, int unit) {
     if (master != nullptr && common_.options.checkpoint.load_from_fp32_weights) stored = master;
     const layout::ElemRange range = piece.in_shard;
     const at::Tensor target = masters.narrow(0, range.begin, range.size());
-    read_elems(reader, *stored, {param, piece.in_slot, target});
+    read_elems(reader, *stored, names.box(param), {param, piece.in_slot, target});
     if (!masters.is_same(params)) params.narrow(0, range.begin, range.size()).copy_(target);
   }
 }
 
-void Loader::read_weights(Reader& reader, const LoadPlan& plan) {
+void Loader::read_weights(Reader& reader, const LoadPlan& plan, const StoredNames& names) {
   for (std::size_t u = 0; u < common_.sharded.plan().units.size(); ++u) {
-    read_unit(reader, plan, static_cast<int>(u));
+    read_unit(reader, plan, names, static_cast<int>(u));
   }
   for (const auto& [stored, buffer] : plan.buffers) {
     const at::Tensor value = read_tensor(reader, *stored);
@@ -70,7 +70,7 @@ void Loader::read_optimizer(Reader& reader, const StoredNames& names) {
       const IndexTensor* const stored =
           find_stored(reader, checkpoint::kOptimizerPrefix + column.name, names, param);
       if (stored == nullptr) continue;
-      read_elems(reader, *stored, {param, part.piece.in_slot, part.values});
+      read_elems(reader, *stored, names.box(param), {param, part.piece.in_slot, part.values});
     }
   }
 }
@@ -201,7 +201,7 @@ Loaded Loader::load_from(const std::filesystem::path& chosen, const LoadOptions&
   });
   Loaded loaded;
   together(common_.group, common_.device(), [&] {
-    read_weights(*reader, plan);
+    read_weights(*reader, plan, names);
     if (plan.optimizer) read_optimizer(*reader, names);
     if (const checkpoint::Column* const client = reader->index().find(checkpoint::kClientColumn)) {
       for (const IndexTensor& tensor : client->tensors) {

@@ -41,8 +41,9 @@ class Loader {
   Chosen find_checkpoint(const std::filesystem::path& folder, const LoadOptions& how,
                          std::vector<checkpoint::Found>& passed_over);
   Loaded load_from(const std::filesystem::path& chosen, const LoadOptions& how);
-  void read_unit(checkpoint::Reader& reader, const LoadPlan& plan, int unit);
-  void read_weights(checkpoint::Reader& reader, const LoadPlan& plan);
+  void read_unit(checkpoint::Reader& reader, const LoadPlan& plan, const StoredNames& names,
+                 int unit);
+  void read_weights(checkpoint::Reader& reader, const LoadPlan& plan, const StoredNames& names);
   void read_optimizer(checkpoint::Reader& reader, const StoredNames& names);
   void restore_run(checkpoint::Reader& reader, const LoadOptions& how, bool optimizer);
   void restore_rng(checkpoint::Reader& reader);

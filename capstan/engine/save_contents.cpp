@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "capstan/base/text.h"
+#include "capstan/engine/columns_of_all.h"
 #include "capstan/engine/stored_tensors.h"
 #include "capstan/engine/together.h"
 #include "capstan/precision/loss_scale.h"
@@ -64,7 +65,7 @@ void add_weights(const Common& common, SaveContents& contents, const SaveOptions
     const shard::ParamSpec& param = plan.params[static_cast<std::size_t>(p)];
     if (!param.trainable) contents.state.frozen.push_back(param.name);
     if (wanted(p)) {
-      model.tensors.push_back(names.spec(p, element_of(shard::torch_dtype(param.dtype))));
+      names.add(p, element_of(shard::torch_dtype(param.dtype)), model);
     }
   }
   std::vector<HeldElems> held = weights_to_write(common.sharded);
@@ -88,7 +89,7 @@ void add_optimizer(const Common& common, SaveContents& contents, const SaveOptio
     checkpoint::ColumnSpec spec{column, {}};
     for (int p = 0; p < static_cast<int>(plan.params.size()); ++p) {
       const bool trainable = plan.params[static_cast<std::size_t>(p)].trainable;
-      if (trainable && names.stored(p)) spec.tensors.push_back(names.spec(p, element));
+      if (trainable && names.stored(p)) names.add(p, element, spec);
     }
     contents.columns.push_back(std::move(spec));
     append(contents.pieces, pieces_of(column, held, names));
@@ -164,6 +165,7 @@ SaveContents save_contents(const Common& common, const SaveOptions& how) {
     add_optimizer(common, contents, how, names);
     add_rng(common, contents);
   }
+  contents.columns = columns_of_all(common.group, common.device(), std::move(contents.columns));
   // Last, because only rank 0 knows it: everything before has the same place on every rank.
   checkpoint::ColumnSpec client{checkpoint::kClientColumn, {}};
   for (const NamedTensor& each : how.client_tensors) {

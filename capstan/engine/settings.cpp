@@ -108,6 +108,17 @@ Mixture mixture_of(const shard::ModelView& view, DType configured) {
   return mixture;
 }
 
+// A checkpoint would hold elements of another place.
+void check_slice(const shard::ParamSpec& param) {
+  if (!param.slice) return;
+  const layout::Box& box = param.slice->box;
+  if (box.length == param.sizes && layout::fits(box, param.slice->shape)) return;
+  throw InternalError(
+      {.what = fmt::format("'{}' has shape [{}], but is given as {} of a tensor of shape [{}]",
+                           param.name, fmt::join(param.sizes, ", "), to_text(box),
+                           fmt::join(param.slice->shape, ", "))});
+}
+
 }  // namespace
 
 void check(const Options& options, bool has_optimizer_factory) {
@@ -192,7 +203,9 @@ shard::Plan make_plan(const shard::ModelView& view, const Options& options,
                           .sizes = view.sizes[i],
                           .dtype = dtype,
                           .trainable = param.requires_grad(),
-                          .travel = view.travel.empty() ? std::nullopt : view.travel[i]};
+                          .travel = view.travel.empty() ? std::nullopt : view.travel[i],
+                          .slice = view.slices.empty() ? std::nullopt : view.slices[i]};
+    check_slice(spec);
     const bool configured = precision.reduce.has_value() || spec.travel.has_value();
     if (dtype != precision.params && !configured) spec.travel = precision.grad_accum;
     params.push_back(std::move(spec));

@@ -107,11 +107,14 @@ StoredNames::StoredNames(const shard::Plan& plan, const ModelExtras& extras) {
     rows[each.in_model] = each.rows;
   }
   for (const shard::ParamSpec& param : plan.params) {
-    checkpoint::TensorSpec spec{.name = buffer_name(param.name), .shape = param.sizes};
+    checkpoint::TensorSpec spec{.name = buffer_name(param.name),
+                                .shape = param.slice ? param.slice->shape : param.sizes};
     const auto limit = rows.find(param.name);
     if (limit != rows.end() && !spec.shape.empty()) {
       spec.shape.front() = limit->second.value_or(spec.shape.front());
     }
+    const layout::Box whole = layout::whole_box(spec.shape);
+    boxes_.push_back(param.slice ? layout::intersect(param.slice->box, whole) : whole);
     specs_.push_back(std::move(spec));
     std::vector<std::string> aliases;
     for (const auto& [alias, owner] : extras.aliases) {
@@ -125,6 +128,14 @@ checkpoint::TensorSpec StoredNames::spec(int param, Element element) const {
   checkpoint::TensorSpec spec = specs_[static_cast<std::size_t>(param)];
   spec.element = element;
   return spec;
+}
+
+void StoredNames::add(int param, Element element, checkpoint::ColumnSpec& column) const {
+  column.tensors.push_back(spec(param, element));
+  const checkpoint::TensorSpec& added = column.tensors.back();
+  if (box(param) == layout::whole_box(added.shape)) return;
+  std::vector<layout::Box>& slices = column.slices[added.name];
+  if (box(param).elems() > 0) slices.push_back(box(param));
 }
 
 std::string StoredNames::buffer_name(const std::string& in_model) const {
@@ -180,7 +191,8 @@ std::vector<checkpoint::Piece> pieces_of(const std::string& column,
   std::vector<checkpoint::Piece> pieces;
   for (const HeldElems& each : held) {
     if (!names.stored(each.param)) continue;
-    const ElemRange range = layout::intersect(each.in_param, {0, names.elems(each.param)});
+    const layout::Box& box = names.box(each.param);
+    const ElemRange range = layout::intersect(each.in_param, {0, box.elems()});
     if (range.size() == 0) continue;
     const auto size = static_cast<std::int64_t>(each.values.itemsize());
     const at::Tensor values =
@@ -188,7 +200,7 @@ std::vector<checkpoint::Piece> pieces_of(const std::string& column,
     const bool plain = values.is_cpu() && values.is_contiguous();
     pieces.push_back(
         {.column = column,
-         .tensor = names.name(each.param),
+         .tensor = slice_spec(names.spec(each.param, {}), box).name,
          .begin = range.begin * size,
          .end = range.end * size,
          .fill = fill_from(values, range.begin * size),
@@ -205,10 +217,10 @@ checkpoint::Piece copied_piece(const std::string& column, const NamedTensor& ten
 }
 
 void read_elems(checkpoint::Reader& reader, const checkpoint::IndexTensor& tensor,
-                const HeldElems& held) {
+                const layout::Box& box, const HeldElems& held) {
   const at::NoGradGuard no_grad;
   const std::int64_t size = size_bytes(tensor.spec.element);
-  const ElemRange range = layout::intersect(held.in_param, {0, tensor.spec.elems()});
+  const ElemRange range = layout::intersect(held.in_param, {0, box.elems()});
   if (range.size() == 0) return;
   const at::ScalarType type = scalar_type_of(tensor.spec.element);
   if (at::isFloatingType(type) != held.values.is_floating_point()) {
@@ -217,7 +229,7 @@ void read_elems(checkpoint::Reader& reader, const checkpoint::IndexTensor& tenso
                        .where = reader.folder().string(),
                        .fix = "load a checkpoint of this model; this one was changed by hand"});
   }
-  reader.read(tensor, range.begin * size, range.end * size,
+  reader.read(tensor, box, range.begin * size, range.end * size,
               [&](std::int64_t begin, std::span<const std::byte> bytes) {
                 const std::int64_t elems = std::ssize(bytes) / size;
                 // from_blob wants to write; copy_ only reads.
@@ -229,7 +241,8 @@ void read_elems(checkpoint::Reader& reader, const checkpoint::IndexTensor& tenso
 
 at::Tensor read_tensor(checkpoint::Reader& reader, const checkpoint::IndexTensor& tensor) {
   at::Tensor whole = at::empty(tensor.spec.shape, scalar_type_of(tensor.spec.element));
-  read_elems(reader, tensor, {0, {0, whole.numel()}, whole.view(-1)});
+  read_elems(reader, tensor, layout::whole_box(tensor.spec.shape),
+             {0, {0, whole.numel()}, whole.view(-1)});
   return whole;
 }
 

@@ -29,8 +29,11 @@ class StoredNames {
   bool stored(int param) const { return !specs_[static_cast<std::size_t>(param)].name.empty(); }
   const std::string& name(int param) const { return specs_[static_cast<std::size_t>(param)].name; }
   checkpoint::TensorSpec spec(int param, checkpoint::Element element) const;
-  // Elements that are stored: all, or those of the first rows.
-  std::int64_t elems(int param) const { return specs_[static_cast<std::size_t>(param)].elems(); }
+  // What of the stored tensor the parameter is: all, or its slice; without rows that are not
+  // stored.
+  const layout::Box& box(int param) const { return boxes_[static_cast<std::size_t>(param)]; }
+  // Adds the tensor to a column, and how it is cut.
+  void add(int param, checkpoint::Element element, checkpoint::ColumnSpec& column) const;
   // Of a buffer; empty: not stored.
   std::string buffer_name(const std::string& in_model) const;
   // Every name under which a file may hold the parameter: its own first, then its aliases.
@@ -38,6 +41,7 @@ class StoredNames {
 
  private:
   std::vector<checkpoint::TensorSpec> specs_;  // by parameter
+  std::vector<layout::Box> boxes_;             // likewise
   std::map<std::string, std::string> renamed_;
   std::vector<std::vector<std::string>> aliases_;  // by parameter
 };
@@ -63,9 +67,9 @@ std::vector<checkpoint::Piece> pieces_of(const std::string& column,
 checkpoint::Piece copied_piece(const std::string& column, const NamedTensor& tensor);
 
 // Reads the stored elements of `held` into it, converted to its dtype; elements that no file holds
-// stay as they are.
+// stay as they are. `box`: what of the tensor the parameter is.
 void read_elems(checkpoint::Reader& reader, const checkpoint::IndexTensor& tensor,
-                const HeldElems& held);
+                const layout::Box& box, const HeldElems& held);
 at::Tensor read_tensor(checkpoint::Reader& reader, const checkpoint::IndexTensor& tensor);
 
 }  // namespace capstan::engine

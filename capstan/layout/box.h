@@ -2,6 +2,7 @@
 // elements are counted in row-major order, in the tensor as in each box.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,7 +20,7 @@ struct Box {
   std::vector<std::int64_t> length;
 
   std::int64_t elems() const;
-  bool operator==(const Box&) const = default;
+  auto operator<=>(const Box&) const = default;
 };
 
 // The part of a tensor that somebody has; the shape is that of the whole tensor.

@@ -26,6 +26,7 @@ struct ModelView {
   std::vector<at::Tensor> params;
   std::vector<std::vector<std::int64_t>> sizes;  // of the whole parameters
   std::vector<std::optional<DType>> travel;      // of gradients, as in ParamSpec; empty: all unset
+  std::vector<std::optional<layout::TensorSlice>> slices;  // as in ParamSpec; empty: all unset
   std::vector<BoundarySpec> boundaries;
   std::vector<at::Tensor> buffers;
   std::vector<nn::UnitBase*> units;  // C++ models: of each boundary; else empty

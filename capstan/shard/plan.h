@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "capstan/base/dtype.h"
+#include "capstan/layout/box.h"
 #include "capstan/layout/flat_layout.h"
 #include "capstan/layout/mesh.h"
 
@@ -20,6 +21,9 @@ struct ParamSpec {
   DType dtype = DType::fp32;  // the dtype it is trained in
   bool trainable = true;
   std::optional<DType> travel;  // of its gradient on the wire; unset: as ReduceSettings say
+  // Which part it is of a tensor that other ranks have the rest of, for checkpoints; its box has
+  // these sizes. Unset: it is a whole tensor.
+  std::optional<layout::TensorSlice> slice;
 
   std::int64_t numel() const;
   bool operator==(const ParamSpec&) const = default;
