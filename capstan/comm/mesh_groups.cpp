@@ -35,7 +35,9 @@ Group& MeshGroups::over(Axes axes) {
                                            "nobody can make one",
                                            name, all_.size()),
                        .where = "mesh",
-                       .fix = "hand in Parts::groups, or leave out Parts::group"});
+                       .fix = "hand in the world that the group comes from instead of the group "
+                              "alone (Parts::group = world), or who else makes groups of its ranks "
+                              "(Parts::group = {group, maker})"});
   }
   return made_.emplace(key, maker_->make_parts(mesh_.groups(axes), name)).first->second;
 }
