@@ -114,6 +114,7 @@ TEST(Spans, OfOffloadedStateAreCopiesAndOfStateOnDisksReadsAndWrites) {
     const std::vector<Record> on_host = record_step(group, options);
     std::int64_t grads = 0;
     for (const auto& [unit, total] : by_unit(on_host, Kind::copy, "to host")) {
+      EXPECT_NE(unit, "");
       grads += total.second;
     }
     std::int64_t values = 0;
