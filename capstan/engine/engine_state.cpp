@@ -63,7 +63,7 @@ void EngineState::join(const Parts& parts, c10::Device device) {
                                              ranks.maker);
   Logger& logger = parts.logger != nullptr ? *parts.logger : silence_;
   log_ = std::make_unique<RunLog>(logger, RunLog::Voice{group_->rank() == 0, options.log_level},
-                                  options.profile, options.batch.train_samples, group_->recorder());
+                                  options.profile, group_->recorder());
 }
 
 void EngineState::shard_model(const shard::ModelView& view) {
