@@ -9,22 +9,7 @@
 #include "capstan/comm/loopback/loopback.h"
 
 namespace capstan::comm {
-namespace {
-
 using layout::Axes;
-using layout::Axis;
-
-constexpr Axis kAxes[] = {Axis::pipe,           Axis::replica, Axis::shard, Axis::sequence,
-                          Axis::expert_replica, Axis::expert,  Axis::tensor};
-
-Axes long_ones(const layout::Mesh& mesh, Axes axes) {
-  for (const Axis axis : kAxes) {
-    if (mesh.size(axis) == 1) axes = axes.without(axis);
-  }
-  return axes;
-}
-
-}  // namespace
 
 MeshGroups::MeshGroups(const layout::Mesh& mesh, Group& all, GroupMaker* maker)
     : mesh_(mesh), all_(all), maker_(maker) {
@@ -36,7 +21,7 @@ MeshGroups::MeshGroups(const layout::Mesh& mesh, Group& all, GroupMaker* maker)
 Group& MeshGroups::over(Axes axes) {
   const int size = mesh_.size(axes);
   if (size == all_.size()) return all_;
-  const Axes key = long_ones(mesh_, axes);
+  const Axes key = mesh_.longer_than_one(axes);
   const auto found = made_.find(key);
   if (found != made_.end()) return found->second;
   if (size == 1) {
@@ -50,17 +35,15 @@ Group& MeshGroups::over(Axes axes) {
                                            "nobody can make one",
                                            name, all_.size()),
                        .where = "mesh",
-                       .fix = "hand in Parts::groups, or leave out Parts::group"});
+                       .fix = "hand in the world that the group comes from instead of the group "
+                              "alone (Parts::group = world), or who else makes groups of its ranks "
+                              "(Parts::group = {group, maker})"});
   }
   return made_.emplace(key, maker_->make_parts(mesh_.groups(axes), name)).first->second;
 }
 
 std::vector<AxesTraffic> MeshGroups::traffic() const {
-  Axes all;
-  for (const Axis axis : {Axis::pipe, Axis::replica, Axis::shard, Axis::sequence, Axis::tensor}) {
-    if (mesh_.size(axis) > 1) all = all | axis;
-  }
-  std::vector<AxesTraffic> traffic = {{all, all_.counters()}};
+  std::vector<AxesTraffic> traffic = {{mesh_.longer_than_one(layout::kGridAxes), all_.counters()}};
   for (const auto& [axes, group] : made_) traffic.push_back({axes, group.counters()});
   return traffic;
 }

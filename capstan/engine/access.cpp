@@ -41,29 +41,19 @@ void Access::take_from(int param, int root) {
   shard::take_from(common_.sharded, param, root);
 }
 
-bool Access::owns_whole_gradients() const {
-  return !common_.sharded.settings().policy.shards_optimizer();
-}
-
 at::Tensor Access::read_local(int param, shard::ColumnName column) {
-  if (column.column != Column::gradient) {
-    return shard::local_part(common_.sharded, param, column);
-  }
-  if (owns_whole_gradients()) return read(param, column).view({-1});
-  const at::Tensor sum = shard::local_part(common_.sharded, param, column);
-  return sum.to(at::kFloat).mul(common_.scale.gradient_factor());
+  const at::Tensor part = shard::local_part(common_.sharded, param, column);
+  if (column.column != Column::gradient) return part;
+  return part.to(at::kFloat).mul(common_.scale.gradient_factor());
 }
 
 void Access::write_local(int param, shard::ColumnName column, const at::Tensor& value) {
-  if (column.column != Column::gradient) {
-    saver_.before_change();
-    shard::write_local(common_.sharded, param, column, value);
-  } else if (owns_whole_gradients()) {
-    const auto& sizes = common_.sharded.plan().params.at(static_cast<std::size_t>(param)).sizes;
-    write(param, column, value.view(sizes));
-  } else {
-    shard::write_local(common_.sharded, param, column, value / common_.scale.gradient_factor());
+  if (column.column == Column::gradient) {
+    const at::Tensor sum = value.to(at::kFloat) / common_.scale.gradient_factor();
+    return shard::write_local(common_.sharded, param, column, sum);
   }
+  saver_.before_change();
+  shard::write_local(common_.sharded, param, column, value);
 }
 
 }  // namespace capstan::engine

@@ -37,10 +37,6 @@ class Access {
   void write_local(int param, shard::ColumnName column, const at::Tensor& value);
 
  private:
-  // Where every rank updates everything, its part of a gradient is all of it, although the sums are
-  // kept in shards.
-  bool owns_whole_gradients() const;
-
   Common common_;
   Saver& saver_;
 };

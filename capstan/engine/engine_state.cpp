@@ -53,17 +53,17 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
 EngineState::~EngineState() = default;
 
 void EngineState::join(const Parts& parts, c10::Device device) {
-  group_ = parts.group;
-  if (group_ == nullptr) {
+  Ranks ranks = parts.group;
+  if (ranks.all == nullptr) {
     world_ = join_ranks(device, options, parts.start_nccl);
-    group_ = &world_->group();
+    ranks = *world_;
   }
-  comm::GroupMaker* const maker = world_ != nullptr ? world_.get() : parts.groups;
-  mesh_ =
-      std::make_unique<comm::MeshGroups>(make_mesh(options.shard, group_->size()), *group_, maker);
+  group_ = ranks.all;
+  mesh_ = std::make_unique<comm::MeshGroups>(make_mesh(options.shard, group_->size()), *group_,
+                                             ranks.maker);
   Logger& logger = parts.logger != nullptr ? *parts.logger : silence_;
   log_ = std::make_unique<RunLog>(logger, RunLog::Voice{group_->rank() == 0, options.log_level},
-                                  options.profile, options.batch.train_samples, group_->recorder());
+                                  options.profile, group_->recorder());
 }
 
 void EngineState::shard_model(const shard::ModelView& view) {

@@ -79,6 +79,7 @@ void Loader::restore_run(Reader& reader, const LoadOptions& how, bool optimizer)
   const std::int64_t schedule_before = common_.run.schedule_steps();
   const std::int64_t optimizer_before = common_.run.optimizer_steps();
   common_.run.progress.micro_steps = counter(reader, "micro_steps");
+  common_.run.progress.step_calls = common_.run.progress.micro_steps;
   common_.run.progress.steps = counter(reader, "steps");
   common_.run.progress.skipped = counter(reader, "skipped");
   common_.run.progress.samples = counter(reader, "samples");

@@ -10,11 +10,24 @@
 
 namespace capstan::engine {
 
+// All ranks that an engine trains on, and who makes smaller groups of them where options need some
+// (hybrid sharding). Both must outlive the engine.
+struct Ranks {
+  Ranks() = default;  // those of the launcher
+  // NOLINTBEGIN(google-explicit-constructor): so that Parts{.group = world} says it
+  Ranks(comm::World& world) : all(&world.group()), maker(&world) {}
+  // That nobody divides: options that need smaller groups are errors.
+  Ranks(comm::Group* group) : all(group) {}
+  // NOLINTEND(google-explicit-constructor)
+  Ranks(comm::Group& group, comm::GroupMaker& maker) : all(&group), maker(&maker) {}
+
+  comm::Group* all = nullptr;
+  comm::GroupMaker* maker = nullptr;
+};
+
 // What only code can give; everything else is in Options.
 struct Parts {
-  comm::Group* group = nullptr;  // unset: the ranks of the launcher; must outlive the engine
-  // With a group of one's own: who makes smaller ones of its ranks, where options need some.
-  comm::GroupMaker* groups = nullptr;
+  Ranks group;
   Logger* logger = nullptr;     // unset: silence; must outlive the engine
   OptimizerFactory optimizer;   // takes the place of Options::optimizer
   UpdaterFactory updater;       // likewise, and need not be libtorch's

@@ -24,12 +24,11 @@ std::int64_t host_bytes() {
 }  // namespace
 
 RunLog::RunLog(Logger& logger, Voice voice, const profile::Options& options,
-               std::int64_t samples_per_step, std::shared_ptr<profile::Recorder> recorder)
+               std::shared_ptr<profile::Recorder> recorder)
     : logger_(logger),
       voice_(voice),
       options_(options),
       recorder_(std::move(recorder)),
-      throughput_(samples_per_step),
       comms_(options.comms) {
   profile::Kinds kinds;
   if (options_.throughput && options_.steps_per_print > 0) {
@@ -74,9 +73,9 @@ void RunLog::read_spans() {
   }
 }
 
-void RunLog::step_ended(const Progress& progress, const std::vector<double>& lr,
+void RunLog::step_ended(const Progress& progress, const StepReport& report,
                         const store::Ledger& ledger) {
-  throughput_.step_ended();
+  throughput_.step_ended(report.samples);
   const bool due = options_.steps_per_print > 0 && progress.steps % options_.steps_per_print == 0;
   const bool comms_due = options_.comms.enabled && (due || options_.steps_per_print == 0);
   if (reader_.has_value() && (options_.wall_clock_breakdown || comms_due)) {
@@ -87,7 +86,7 @@ void RunLog::step_ended(const Progress& progress, const std::vector<double>& lr,
   if (comms_due) say(LogLevel::info, comms_.take_table());
   if (!due) return;
   say(LogLevel::info, fmt::format("step={}, skipped={}, lr=[{}]", progress.steps, progress.skipped,
-                                  fmt::join(lr, ", ")));
+                                  fmt::join(report.lr, ", ")));
   if (options_.throughput && throughput_.current().has_value()) {
     say(LogLevel::info, throughput_line(throughput_, progress.micro_steps, ledger.now().total(),
                                         ledger.peak_total()));

@@ -5,11 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "capstan/base/log.h"
 #include "capstan/engine/comms_log.h"
 #include "capstan/engine/phase_clock.h"
+#include "capstan/engine/step_types.h"
 #include "capstan/engine/throughput.h"
 #include "capstan/profile/options.h"
 #include "capstan/profile/recorder.h"
@@ -18,8 +18,9 @@
 namespace capstan::engine {
 
 struct Progress {
-  std::int64_t micro_steps = 0;
-  std::int64_t steps = 0;  // optimizer steps, skipped ones included
+  std::int64_t micro_steps = 0;  // as many as were to come before a step, where its caller named it
+  std::int64_t step_calls = 0;   // of step(), whatever they ended
+  std::int64_t steps = 0;        // optimizer steps, skipped ones included
   std::int64_t skipped = 0;
   std::int64_t samples = 0;  // over all ranks
   // Of the device's time, without the first steps; unset until there are some, and where the log
@@ -39,7 +40,7 @@ class RunLog {
   // `logger` must outlive this.
   // It reads `recorder` only for what is asked and heard.
   RunLog(Logger& logger, Voice voice, const profile::Options& options,
-         std::int64_t samples_per_step, std::shared_ptr<profile::Recorder> recorder);
+         std::shared_ptr<profile::Recorder> recorder);
 
   void say(LogLevel level, const std::string& text) const;
 
@@ -48,8 +49,7 @@ class RunLog {
   // The time since the last call was spent in `phase`.
   void phase_ended(Phase phase, store::Ledger& ledger);
   // After an optimizer step, applied or skipped. Waits for the device where a line needs its times.
-  void step_ended(const Progress& progress, const std::vector<double>& lr,
-                  const store::Ledger& ledger);
+  void step_ended(const Progress& progress, const StepReport& report, const store::Ledger& ledger);
   // Of the device's time, once it is known.
   std::optional<double> samples_per_second() const { return throughput_.running_average(); }
   // How many uses of units did not come in the recorded order, since the start.

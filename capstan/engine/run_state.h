@@ -32,6 +32,13 @@ struct RunState {
   std::int64_t schedule_steps() const { return progress.applied() - schedule_start; }
   void set_optimizer_steps(std::int64_t steps) { optimizer_start = progress.applied() - steps; }
 
+  // The optimizer and the schedule go on counting where they are.
+  void set_progress(const Progress& other) {
+    optimizer_start += other.applied() - progress.applied();
+    schedule_start += other.applied() - progress.applied();
+    progress = other;
+  }
+
   // Whether the next micro-batch is the last one of its step, where nobody says so.
   bool next_ends_step(const BatchOptions& batch) const {
     return !batch.managed_accumulation ||

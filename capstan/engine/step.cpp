@@ -21,6 +21,7 @@ StepReport Step::take(std::optional<bool> boundary) {
     shard::take_given(common_.sharded);
     with_.saver.look_after();
   }
+  ++progress.step_calls;
   ++progress.micro_steps;
   if (!takes_step) return {};
   // Whoever names the boundary may have called this for the last of several backwards only.
@@ -31,9 +32,17 @@ StepReport Step::take(std::optional<bool> boundary) {
   with_.early.step_ended(as_guessed_);
   with_.saver.training_began();
   common_.log.phase_ended(Phase::step, common_.sharded.places().device_ledger());
-  common_.log.step_ended(progress, report.lr, common_.sharded.places().device_ledger());
+  common_.log.step_ended(progress, report, common_.sharded.places().device_ledger());
   progress.samples_per_second = common_.log.samples_per_second();
   return report;
+}
+
+// Where the caller decides how many backwards make a step, each of them is a micro-batch.
+std::int64_t Step::samples() const {
+  const BatchOptions& batch = common_.options.batch;
+  if (batch.managed_accumulation) return batch.train_samples;
+  return batch.micro_samples * common_.mesh.mesh().size(layout::kDataAxes) *
+         common_.sharded.gradients().reducer().backwards();
 }
 
 StepReport Step::end_step() {
@@ -45,7 +54,8 @@ StepReport Step::end_step() {
       .boundary = true, .loss_scale = common_.scale.loss_scale, .lr = learning_rates()};
   sharded.finish_gradients();
   ++run.progress.steps;
-  run.progress.samples += common_.options.batch.train_samples;
+  report.samples = samples();
+  run.progress.samples += report.samples;
   const bool look = precision.scales_loss() || precision.check_grad_overflow;
   as_guessed_ = false;
   common_.updater.expect_update(sharded);

@@ -38,6 +38,7 @@ class Step {
   void set_hyper_params(const std::vector<optim::HyperParams>& groups);
 
  private:
+  std::int64_t samples() const;  // of the step that ends
   StepReport end_step();
   GradNorm check_and_apply(const StepReport& report, bool look);
   void apply(const StepReport& report, double factor, const optim::StepGate* gate = nullptr);

@@ -1,6 +1,7 @@
 // What is said to an engine when it trains, and what it answers.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,12 +22,13 @@ struct BackwardOptions {
 };
 
 struct StepReport {
-  bool boundary = false;   // false: one more micro-batch was counted, nothing else happened
-  bool applied = false;    // false at a boundary: the step was skipped
-  double grad_norm = 0;    // of the averaged gradients before clipping; 0 where nobody asked
-  double loss_scale = 1;   // that these gradients were made with
-  std::vector<double> lr;  // of this step, by parameter group
-  std::string non_finite;  // why it was skipped: the first parameter with an inf or NaN
+  bool boundary = false;     // false: one more micro-batch was counted, nothing else happened
+  bool applied = false;      // false at a boundary: the step was skipped
+  std::int64_t samples = 0;  // that it learned from, over all ranks
+  double grad_norm = 0;      // of the averaged gradients before clipping; 0 where nobody asked
+  double loss_scale = 1;     // that these gradients were made with
+  std::vector<double> lr;    // of this step, by parameter group
+  std::string non_finite;    // why it was skipped: the first parameter with an inf or NaN
 };
 
 }  // namespace capstan::engine

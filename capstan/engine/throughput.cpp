@@ -24,13 +24,14 @@ void Throughput::add(const profile::Record& record) {
 }
 
 std::optional<double> Throughput::running_average() const {
-  if (timed_ <= kWarmUpSteps) return std::nullopt;
-  return static_cast<double>(samples_per_step_ * (timed_ - kWarmUpSteps)) / total_.count();
+  if (timed_ <= kWarmUpSteps || steps_ == 0) return std::nullopt;
+  const double per_step = static_cast<double>(samples_) / static_cast<double>(steps_);
+  return per_step * static_cast<double>(timed_ - kWarmUpSteps) / total_.count();
 }
 
 std::optional<double> Throughput::current() const {
   if (timed_ <= kWarmUpSteps) return std::nullopt;
-  return static_cast<double>(samples_per_step_) / last_step_.count();
+  return static_cast<double>(last_samples_) / last_step_.count();
 }
 
 std::string throughput_line(const Throughput& throughput, std::int64_t micro_step,

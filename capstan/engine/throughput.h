@@ -13,24 +13,27 @@ namespace capstan::engine {
 // Threads: one caller at a time.
 class Throughput {
  public:
-  explicit Throughput(std::int64_t samples_per_step) : samples_per_step_(samples_per_step) {}
-
   // The phases of an engine, in their order. A step ends with the phase of that name, applied or
   // skipped.
   void add(const profile::Record& record);
 
-  // At the end of every optimizer step; its time may come later.
-  void step_ended() { ++steps_; }
+  // At the end of every optimizer step; its time may come earlier or later.
+  void step_ended(std::int64_t samples) {
+    ++steps_;
+    samples_ += samples;
+    last_samples_ = samples;
+  }
 
   std::int64_t steps() const { return steps_; }
-  // Of the steps that the device has ended. Unset until there are enough: the first two warm caches
-  // up and would mislead.
+  // Of the steps that the device has ended, with the samples of an average step. Unset until there
+  // are enough: the first two warm caches up and would mislead.
   std::optional<double> running_average() const;
   std::optional<double> current() const;
 
  private:
-  std::int64_t samples_per_step_;
   std::int64_t steps_ = 0;
+  std::int64_t samples_ = 0;  // of them
+  std::int64_t last_samples_ = 0;
   std::int64_t timed_ = 0;
   std::chrono::nanoseconds open_step_{0};
   std::chrono::duration<double> last_step_{0};

@@ -1,6 +1,5 @@
 #include "capstan/layout/mesh.h"
 
-#include <array>
 #include <utility>
 
 #include "capstan/base/error.h"
@@ -8,24 +7,14 @@
 namespace capstan::layout {
 namespace {
 
-constexpr std::array kAxes = {Axis::pipe,           Axis::replica, Axis::shard, Axis::sequence,
-                              Axis::expert_replica, Axis::expert,  Axis::tensor};
-constexpr std::array kGrid = {Axis::pipe, Axis::replica, Axis::shard, Axis::sequence, Axis::tensor};
 constexpr Axes kOneReading = {Axis::replica, Axis::shard, Axis::sequence};
 constexpr Axes kOtherReading = {Axis::expert_replica, Axis::expert};
-
-bool meet(Axes a, Axes b) {
-  for (const Axis axis : kAxes) {
-    if (a.has(axis) && b.has(axis)) return true;
-  }
-  return false;
-}
 
 // "2 (pipe) x 4 (shard)"; the number of ranks where that is 1.
 std::string told(const Mesh& mesh) {
   std::string text;
-  for (const Axis axis : kGrid) {
-    if (mesh.size(axis) == 1) continue;
+  for (const Axis axis : kAxes) {
+    if (!kGridAxes.has(axis) || mesh.size(axis) == 1) continue;
     if (!text.empty()) text += " x ";
     text += std::to_string(mesh.size(axis)) + " (" + std::string(to_string(axis)) + ")";
   }
@@ -35,7 +24,8 @@ std::string told(const Mesh& mesh) {
 // Their product, or 0 where one of them is not positive or no job is as large.
 std::int64_t product_of(const Mesh& mesh) {
   std::int64_t product = 1;
-  for (const Axis axis : kGrid) {
+  for (const Axis axis : kAxes) {
+    if (!kGridAxes.has(axis)) continue;
     if (mesh.size(axis) < 1 || product > INT32_MAX) return 0;
     product *= mesh.size(axis);
   }
@@ -120,6 +110,13 @@ int Mesh::size(Axes axes) const {
   return product;
 }
 
+Axes Mesh::longer_than_one(Axes axes) const {
+  for (const Axis axis : kAxes) {
+    if (size(axis) == 1) axes = axes.without(axis);
+  }
+  return axes;
+}
+
 int Mesh::stride(Axis axis) const {
   switch (axis) {
     case Axis::pipe:
@@ -150,7 +147,7 @@ int Mesh::place(Axes axes, int rank) const {
 }
 
 std::vector<int> Mesh::group(Axes axes, int rank) const {
-  if (meet(axes, kOneReading) && meet(axes, kOtherReading)) {
+  if (!(axes & kOneReading).empty() && !(axes & kOtherReading).empty()) {
     throw InternalError({.what = "no group over " + to_string(axes) + ": two readings of one axis",
                          .where = "mesh"});
   }

@@ -1,6 +1,7 @@
 // Which ranks belong together: a grid of ranks with named axes. Pure arithmetic.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -13,6 +14,10 @@ namespace capstan::layout {
 // more. Ranks on `replica` and `shard` see different data. The axes of experts are a second reading
 // of the three before them: replica x shard x sequence = expert_replica x expert.
 enum class Axis { pipe, replica, shard, sequence, expert_replica, expert, tensor };
+
+inline constexpr std::array kAxes = {Axis::pipe,     Axis::replica,        Axis::shard,
+                                     Axis::sequence, Axis::expert_replica, Axis::expert,
+                                     Axis::tensor};
 
 std::string_view to_string(Axis axis);
 
@@ -30,6 +35,7 @@ class Axes {
   constexpr Axes without(Axis axis) const { return Axes(bits_ & ~bit(axis)); }
   constexpr auto operator<=>(const Axes&) const = default;
   friend constexpr Axes operator|(Axes a, Axes b) { return Axes(a.bits_ | b.bits_); }
+  friend constexpr Axes operator&(Axes a, Axes b) { return Axes(a.bits_ & b.bits_); }
 
  private:
   explicit constexpr Axes(unsigned bits) : bits_(bits) {}
@@ -39,6 +45,8 @@ class Axes {
 };
 
 constexpr Axes kDataAxes = {Axis::replica, Axis::shard};
+// Of the grid itself, without its second reading: a group over them holds every rank.
+constexpr Axes kGridAxes = {Axis::pipe, Axis::replica, Axis::shard, Axis::sequence, Axis::tensor};
 
 // In the order of the mesh: "replica x shard".
 std::string to_string(Axes axes);
@@ -66,6 +74,8 @@ class Mesh {
   int world_size() const { return world_size_; }
   int size(Axis axis) const;
   int size(Axes axes) const;  // of the groups that the axes name
+  // Those of `axes` that are longer than one: they name the same groups.
+  Axes longer_than_one(Axes axes) const;
 
   // Where the rank stands on one axis; on several, its number in their group. Requires
   // 0 <= rank < world_size().

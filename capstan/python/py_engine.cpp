@@ -81,7 +81,7 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config, PyRanks
     options.optimizer.reset();
   }
   options.precision.cast_inputs = false;  // done once, at the root
-  engine::Parts parts{.group = group_.get(), .groups = parts_.get(), .logger = log_.get()};
+  engine::Parts parts{.group = {*group_, *parts_}, .logger = log_.get()};
   parts.shared = config::shared_values(config.table);
   parts.shared.insert(parts.shared.end(), optimizer.shared.begin(), optimizer.shared.end());
   for (const auto& [name, tensor] : model.stored_buffers) {

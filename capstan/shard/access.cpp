@@ -67,6 +67,12 @@ void check_given(const ParamSpec& param, const at::Tensor& given, const at::Tens
                             "engine, and set the dtype in the configuration"});
 }
 
+// Where every rank updates everything, its part of a gradient is all of it, although the sums are
+// kept in shards.
+bool is_all_of_it(const ShardedModel& model, ColumnName column) {
+  return column.column == Column::gradient && !model.settings().policy.shards_optimizer();
+}
+
 // Copies the part of `value` that lies in `range` of the flat buffer to its place in `part`.
 void write_part(const at::Tensor& part, layout::ElemRange range, layout::ElemRange slot,
                 const at::Tensor& value) {
@@ -193,6 +199,8 @@ layout::ElemRange owned_range(const ShardedModel& model, int param) {
 }
 
 at::Tensor local_part(ShardedModel& model, int param, ColumnName column) {
+  if (is_all_of_it(model, column) && model.plan().params[static_cast<std::size_t>(param)].trainable)
+    return read_whole(model, param, column).view({-1});
   const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
   const UnitSpec& unit = unit_spec(model, param);
   const layout::ElemRange range = owned_range(model, param);
@@ -207,6 +215,10 @@ at::Tensor local_part(ShardedModel& model, int param, ColumnName column) {
 
 void write_local(ShardedModel& model, int param, ColumnName column, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
+  if (is_all_of_it(model, column)) {
+    const ParamSpec& spec = model.plan().params[static_cast<std::size_t>(param)];
+    return write_whole(model, param, column, value.reshape(spec.sizes));
+  }
   local_part(model, param, column).copy_(value.reshape({-1}));
   if (column.column == Column::gradient) model.gradients().reducer().sum_was_set();
   if (column.column != Column::master) return;

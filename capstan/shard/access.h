@@ -36,7 +36,8 @@ void take_from(ShardedModel& model, int param, int root);
 
 // The elements of a flat parameter that this rank updates; none where it is frozen.
 layout::ElemRange owned_range(const ShardedModel& model, int param);
-// Those elements of a column, as a 1-D view. Local, but for a gradient that is not reduced yet.
+// Those elements of a column, 1-D. A view, found locally; but a gradient that is not reduced yet is
+// reduced, and where every rank updates everything its sum, which is kept in shards, is gathered.
 at::Tensor local_part(ShardedModel& model, int param, ColumnName column);
 // Replaces those elements; a master also sets the parameter. Collective where the unit is whole.
 void write_local(ShardedModel& model, int param, ColumnName column, const at::Tensor& value);

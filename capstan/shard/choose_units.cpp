@@ -60,10 +60,14 @@ void check_names(const std::vector<UnitCandidate>& candidates,
 
 }  // namespace
 
-std::vector<bool> choose_units(const std::vector<UnitCandidate>& candidates,
-                               const Options& options) {
+void check_unit_names(const std::vector<UnitCandidate>& candidates, const Options& options) {
   check_names(candidates, options.unit_names, options.names("shard.unit_names"));
   check_names(candidates, options.leaf_modules.names, options.names("shard.leaf_modules.names"));
+}
+
+std::vector<bool> choose_units(const std::vector<UnitCandidate>& candidates,
+                               const Options& options) {
+  check_unit_names(candidates, options);
   std::vector<bool> chosen;
   std::vector<std::string> leaves;
   for (const UnitCandidate& candidate : candidates) {

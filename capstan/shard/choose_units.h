@@ -17,8 +17,11 @@ struct UnitCandidate {
   std::int64_t elems = 0;  // of all parameters below it
 };
 
+// Throws ConfigError for a name in the options that matches none.
+void check_unit_names(const std::vector<UnitCandidate>& candidates, const Options& options);
+
 // True for those that become units; the parameters of the others belong to the unit around them.
-// Candidates come outer before inner. Throws ConfigError for a name that matches none.
+// Candidates come outer before inner. Throws as check_unit_names().
 std::vector<bool> choose_units(const std::vector<UnitCandidate>& candidates,
                                const Options& options);
 

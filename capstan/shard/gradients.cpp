@@ -31,6 +31,10 @@ bool Gradients::takes(int unit) const {
   return ground_.homes[static_cast<std::size_t>(unit)].gradients() != store::Placement::device;
 }
 
+void Gradients::take(int unit, at::Tensor sum) {
+  host_->behind(unit, std::move(sum), ground_.plan.units[static_cast<std::size_t>(unit)].name);
+}
+
 void Gradients::leaves(int unit, const at::Tensor& sum, bool alone) {
   if (watcher_ != nullptr) watcher_->leaves(unit, sum, alone);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -50,7 +49,7 @@ class Gradients final : private GradSink, private store::SumWatcher {
 
  private:
   bool takes(int unit) const override;
-  void take(int unit, at::Tensor sum) override { host_->behind(unit, std::move(sum)); }
+  void take(int unit, at::Tensor sum) override;
   void leaves(int unit, const at::Tensor& sum, bool alone) override;
   void complete(int unit, store::Arrival arrival) override;
   void changes(int unit) override;

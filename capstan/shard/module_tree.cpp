@@ -52,6 +52,7 @@ std::vector<BoundarySpec> find_boundaries(const std::vector<ModuleNode>& tree,
     for (const int param : below[i]) elems += param_elems[static_cast<std::size_t>(param)];
     candidates.push_back({tree[i].name, tree[i].class_name, elems});
   }
+  check_unit_names(candidates, options);  // as they were given: units become leaves below
   // A block is a leaf: nothing inside it is a unit of its own.
   Options all = options;
   const std::vector<std::string> blocks =

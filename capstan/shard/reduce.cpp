@@ -64,6 +64,7 @@ void Reducer::issue_ready() {
 }
 
 void Reducer::end_backward() {
+  ++backwards_;
   if (!sync_ || settings_.schedule == ReduceSchedule::at_step) return;
   for (; next_ < order_.size(); ++next_) issue(order_[next_]);
   if (several_graphs_) reduce_late();
@@ -254,6 +255,7 @@ void Reducer::clear() {
   std::fill(came_since_clear_.begin(), came_since_clear_.end(), 0);
   unreduced_ = true;
   began_ = false;
+  backwards_ = 0;
 }
 
 }  // namespace capstan::shard

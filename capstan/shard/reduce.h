@@ -49,6 +49,8 @@ class Reducer {
 
   // sync false: this backward only accumulates locally (a "no sync" scope).
   void begin_backward(bool sync);
+  // That ended since clear().
+  std::int64_t backwards() const { return backwards_; }
   // Whether a backward began, or somebody set a sum, since clear().
   bool began() const { return began_; }
   void sum_was_set() { began_ = true; }
@@ -110,6 +112,7 @@ class Reducer {
   std::size_t next_ = 0;    // in order_: the first not yet issued in this backward
   bool sync_ = true;
   bool began_ = false;
+  std::int64_t backwards_ = 0;
   bool several_graphs_ = false;
   bool unreduced_ = true;  // there may be local gradients that finish() must still reduce
   std::deque<InFlight> in_flight_;

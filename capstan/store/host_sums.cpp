@@ -12,7 +12,7 @@ constexpr std::size_t kMaxGuests = 2;
 
 }  // namespace
 
-void HostSums::behind(int key, at::Tensor part) {
+void HostSums::behind(int key, at::Tensor part, std::string_view unit) {
   Sum& sum = sums_[static_cast<std::size_t>(key)];
   const bool first = !std::exchange(sum.filled, true);
   watcher_.leaves(key, part, first);
@@ -22,12 +22,12 @@ void HostSums::behind(int key, at::Tensor part) {
   // A sum of one part may stay in 16 bits; one that was wider once is wide enough for it.
   if (!sum.values.defined()) sum.values = new_host();
   if (first && sum.values.scalar_type() == part.scalar_type()) {
-    watcher_.complete(key, traffic_.fetch(sum.values, std::move(part)));
+    watcher_.complete(key, traffic_.fetch(sum.values, std::move(part), unit));
     return;
   }
   if (guests_.size() >= kMaxGuests) settle();
   at::Tensor guest = new_host();
-  traffic_.fetch(guest, std::move(part));
+  traffic_.fetch(guest, std::move(part), unit);
   guests_.push_back({key, std::move(guest), first});
 }
 

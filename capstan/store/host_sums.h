@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -37,8 +38,8 @@ class HostSums {
         watcher_(watcher),
         sums_(static_cast<std::size_t>(count)) {}
 
-  // A part of the sum goes home.
-  void behind(int key, at::Tensor part);
+  // A part of the sum goes home. `unit`: whose it is, for the recorder.
+  void behind(int key, at::Tensor part, std::string_view unit);
   // Returns when everything has arrived and is added.
   void settle();
   // After settle(); undefined where nothing came.

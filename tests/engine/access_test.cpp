@@ -61,6 +61,29 @@ TEST(Access, WhatIsWrittenIsReadAndUsed) {
   }
 }
 
+// At stage 0 every rank updates everything, although the sums lie in shards.
+TEST(Access, ARanksPartOfAGradientIsThatOfTheElementsItUpdates) {
+  for (const int stage : {0, 1, 3}) {
+    run_ranks(3, [stage](comm::Group& group) {
+      SmallModel model(kWidth, kBlocks, kClasses);
+      fill(*model, 5);
+      Engine engine(model, fp32_options(stage), {.group = &group});
+      engine.backward(loss_of(model, make_batch(4, kWidth, kClasses, 9), at::kFloat));
+      shard::ShardedModel& sharded = engine.inside().sharded();
+      constexpr shard::ColumnName kGradient{shard::Column::gradient};
+      const int param = engine.inside().access().find("block1.up.weight");
+      const layout::ElemRange mine = shard::owned_range(sharded, param);
+      const at::Tensor sum = shard::read_whole(sharded, param, kGradient).view({-1});
+      EXPECT_TRUE(shard::local_part(sharded, param, kGradient)
+                      .equal(sum.narrow(0, mine.begin, mine.size())));
+      EXPECT_TRUE(stage != 0 || mine.size() == sum.numel());
+      shard::write_local(sharded, param, kGradient, at::full({mine.size()}, 0.5F));
+      EXPECT_TRUE(shard::read_whole(sharded, param, kGradient)
+                      .equal(at::full({2 * kWidth + 1, kWidth}, 0.5F)));
+    });
+  }
+}
+
 TEST(Access, NamesAreCheckedAndSuggested) {
   run_ranks(1, [](comm::Group& group) {
     SmallModel model(kWidth, kBlocks, kClasses);

@@ -134,7 +134,8 @@ Result train(const Cell& cell, Place place, comm::Group& group, c10::Device devi
   options.shard.shard_ranks = place.shard_ranks;
   options.shard.near_ranks = place.near_ranks;
   options.comm.reduce_in_blocks_of = place.blocks_of;
-  Engine engine(model, options, {.group = &group, .groups = place.maker});
+  Engine engine(model, options,
+                {.group = place.maker != nullptr ? Ranks(group, *place.maker) : Ranks(&group)});
   Result result;
   for (int step = 0; step < kSteps * cell.backwards; ++step) {
     const auto seed = static_cast<std::uint64_t>(1000 + step * 10 + group.rank());

@@ -27,7 +27,7 @@ void on_ranks(int world, const engine::Options& options, const Act& act) {
     ThreadGroups groups(meetings, group.rank());
     SmallModel model(kWidth, kBlocks, kClasses);
     fill(*model, 11);
-    Engine engine(model, options, {.group = &group, .groups = &groups});
+    Engine engine(model, options, {.group = {group, groups}});
     act(engine, model, group.rank());
   });
 }
@@ -312,8 +312,8 @@ std::string refusal(const engine::Options& options, int world, bool with_maker =
     run_ranks(world, [&](comm::Group& group) {
       ThreadGroups groups(meetings, group.rank());
       SmallModel model(kWidth, kBlocks, kClasses);
-      const Engine engine(model, options,
-                          {.group = &group, .groups = with_maker ? &groups : nullptr});
+      const engine::Ranks whole(group, groups);
+      const Engine engine(model, options, {.group = with_maker ? whole : engine::Ranks(&group)});
     });
   } catch (const ConfigError& error) {
     text = error.what();
@@ -327,7 +327,7 @@ TEST(Hybrid, SaysWhatCannotBe) {
   EXPECT_THAT(refusal(with_near_copy(with_shard_groups(fp32_options(3), 2), 2), 4),
               HasSubstr("choose one of the two"));
   EXPECT_THAT(refusal(with_shard_groups(fp32_options(3), 2), 4, /*with_maker=*/false),
-              HasSubstr("nobody can make one"));
+              AllOf(HasSubstr("nobody can make one"), HasSubstr("Parts::group = world")));
   // As many as there are: plain runs.
   EXPECT_EQ(refusal(with_shard_groups(fp32_options(3), 4), 4, /*with_maker=*/false), "");
   EXPECT_EQ(refusal(with_near_copy(fp32_options(3), 4), 4, /*with_maker=*/false), "");

@@ -171,8 +171,41 @@ TEST(Step, IsTakenAtEveryCallWhereTheCallerCountsMicroBatches) {
       World world(group, options);
       world.engine.backward(world.loss());
       EXPECT_EQ(world.engine.step().boundary, !managed);
-      EXPECT_EQ(world.engine.progress().samples, managed ? 0 : 6);
+      EXPECT_EQ(world.engine.progress().samples, managed ? 0 : 3);
     }
+  });
+}
+
+TEST(Step, CountsTheSamplesOfTheBackwardsThatTheCallerMade) {
+  run_ranks(2, [](comm::Group& group) {
+    engine::Options options = fp32_options(2);
+    options.batch = {.train_samples = 12, .micro_samples = 3, .accumulation_steps = 2};
+    options.batch.managed_accumulation = false;
+    World world(group, options);
+    for (int i = 0; i < 3; ++i) world.engine.backward(world.loss());
+    EXPECT_EQ(world.engine.step().samples, 3 * 6);
+    world.engine.backward(world.loss());
+    world.engine.clear_gradients();  // what is forgotten is not learned from
+    world.loss().backward();
+    EXPECT_EQ(world.engine.step().samples, 6);
+    EXPECT_EQ(world.engine.progress().samples, 4 * 6);
+    EXPECT_EQ(world.engine.progress().step_calls, 2);
+  });
+}
+
+TEST(Step, CountersThatAreSetLeaveTheOptimizerWhereItIs) {
+  run_ranks(1, [](comm::Group& group) {
+    World world(group, fp32_options(1));
+    world.engine.backward(world.loss());
+    world.engine.step();
+    engine::RunState& run = world.engine.inside().run;
+    engine::Progress other = run.progress;
+    other.steps = 100;
+    other.skipped = 7;
+    run.set_progress(other);
+    EXPECT_EQ(world.engine.progress().applied(), 93);
+    EXPECT_EQ(run.optimizer_steps(), 1);
+    EXPECT_EQ(run.schedule_steps(), 1);
   });
 }
 

@@ -114,6 +114,7 @@ TEST(Spans, OfOffloadedStateAreCopiesAndOfStateOnDisksReadsAndWrites) {
     const std::vector<Record> on_host = record_step(group, options);
     std::int64_t grads = 0;
     for (const auto& [unit, total] : by_unit(on_host, Kind::copy, "to host")) {
+      EXPECT_NE(unit, "");
       grads += total.second;
     }
     std::int64_t values = 0;
@@ -199,12 +200,13 @@ TEST(PhaseTimes, TellTheDevicesTimeAndWhatBackwardWaitedForItsReductions) {
 }
 
 TEST(Throughput, CountsTheDevicesTimeOfAllPhasesButThoseOfTheFirstTwoSteps) {
-  Throughput throughput(8);
-  const auto step = [&](milliseconds forward) {
+  Throughput throughput;
+  const auto step = [&](milliseconds forward, std::int64_t samples = 8) {
     throughput.add(record_of("forward", Kind::phase, forward));
     throughput.add(record_of("all_gather", Kind::gather, milliseconds(500)));
     throughput.add(record_of("backward", Kind::phase, milliseconds(6)));
     throughput.add(record_of("step", Kind::phase, milliseconds(4)));
+    throughput.step_ended(samples);
   };
   step(milliseconds(100));
   step(milliseconds(100));
@@ -215,6 +217,9 @@ TEST(Throughput, CountsTheDevicesTimeOfAllPhasesButThoseOfTheFirstTwoSteps) {
   step(milliseconds(30));
   EXPECT_DOUBLE_EQ(throughput.current().value(), 8 / 0.040);
   EXPECT_DOUBLE_EQ(throughput.running_average().value(), 16 / 0.060);
+  step(milliseconds(30), 18);
+  EXPECT_DOUBLE_EQ(throughput.current().value(), 18 / 0.040);
+  EXPECT_DOUBLE_EQ(throughput.running_average().value(), 30 / 0.100);
 }
 
 TEST(CommsLog, AddsUpOperationsByKindSinceTheLastTable) {

@@ -133,6 +133,14 @@ TEST(Mesh, ExpertsAreASecondReading) {
   EXPECT_THROW(Mesh({.shard = 8, .expert = 3}, 8), ConfigError);
 }
 
+TEST(Mesh, AxesOfOneRankNameNoOtherGroups) {
+  const Mesh mesh({.pipe = 2, .shard = 4, .expert = 4}, 8);
+  EXPECT_EQ(mesh.longer_than_one(kGridAxes), (Axes{Axis::pipe, Axis::shard}));
+  EXPECT_EQ(mesh.longer_than_one({Axis::expert_replica, Axis::expert}), Axes(Axis::expert));
+  EXPECT_TRUE(mesh.longer_than_one(Axis::tensor).empty());
+  EXPECT_EQ(mesh.size(kGridAxes), mesh.world_size());
+}
+
 TEST(Mesh, NamesAxesInItsOrder) {
   EXPECT_EQ(to_string(Axes{Axis::tensor, Axis::replica}), "replica x tensor");
   EXPECT_EQ(to_string(Axes{}), "");

@@ -1,8 +1,12 @@
 #include "capstan/shard/choose_units.h"
 
+#include <functional>
+#include <string>
+
 #include <gmock/gmock.h>
 
 #include "capstan/base/error.h"
+#include "capstan/shard/module_tree.h"
 
 namespace capstan::shard {
 namespace {
@@ -27,19 +31,35 @@ TEST(ChooseUnits, TakesTheNamedOnesOnly) {
   EXPECT_THROW(choose_units(candidates(), {.unit_names = {"h.7"}}), ConfigError);
 }
 
+// Where the error says that the mistake is.
+std::string place_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const ConfigError& error) {
+    return error.info().where;
+  }
+  return "no error";
+}
+
 TEST(ChooseUnits, NamesTheOptionAsTheUserKnowsIt) {
-  const auto where = [](const Options& options) -> std::string {
-    try {
-      (void)choose_units(candidates(), options);
-    } catch (const ConfigError& error) {
-      return error.info().where;
-    }
-    return "no error";
+  const auto where = [](const Options& options) {
+    return place_of([&] { (void)choose_units(candidates(), options); });
   };
   EXPECT_EQ(where({.unit_names = {"h.7"}}), "shard.unit_names");
   EXPECT_EQ(where({.leaf_modules = {.names = {"h.7"}}}), "shard.leaf_modules.names");
   EXPECT_EQ(where({.unit_names = {"h.7"}, .names = {{{"shard.unit_names", "my.units"}}}}),
             "my.units");
+}
+
+TEST(ChooseUnits, NamesTheSameOptionForATreeOfModules) {
+  const std::vector<ModuleNode> tree = {{.name = "", .class_name = "Model"},
+                                        {.name = "h", .class_name = "Block", .parent = 0}};
+  const auto where = [&](const Options& options) {
+    return place_of([&] { (void)find_boundaries(tree, {}, options); });
+  };
+  EXPECT_EQ(where({.unit_names = {"h.7"}}), "shard.unit_names");
+  EXPECT_EQ(where({.leaf_modules = {.names = {"h.7"}}}), "shard.leaf_modules.names");
+  EXPECT_EQ(where({.unit_names = {"h"}}), "no error");
 }
 
 TEST(ChooseUnits, ALeafTakesInWhatIsBelowIt) {

@@ -136,8 +136,7 @@ class Generator {
     model_ = make_model(*folder_.model, device_);
     engine::Options options = resolved.engine;
     options.profile.steps_per_print = 0;
-    engine::Parts parts{
-        .group = &group_, .groups = &world_, .logger = &logger_, .extras = names_in_files(*model_)};
+    engine::Parts parts{.group = world_, .logger = &logger_, .extras = names_in_files(*model_)};
     engine::make_forward_only(options, parts);
     engine_ = std::make_unique<Engine>(models::module_of(model_), options, parts);
     const auto loaded =

@@ -29,12 +29,6 @@ double learning_rate(std::int64_t width, std::int64_t max_steps) {
                    kLargestRise * static_cast<double>(warmup_steps(max_steps))});
 }
 
-bool asks_for_fp16(const json::Document& document) {
-  const json::Value* const section = document.root.find("fp16");
-  const json::Value* const enabled = section != nullptr ? section->find("enabled") : nullptr;
-  return enabled != nullptr && enabled->boolean() != nullptr && *enabled->boolean();
-}
-
 // What "auto" stands for in a run of ours.
 std::map<std::string, json::Value> auto_values(const Arguments& arguments, std::int64_t width,
                                                bool bf16) {
@@ -73,13 +67,17 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
                                : json::read_argument(arguments.config);
   config::Context context;
   const std::int64_t width = model_blueprint(arguments.model, arguments.seed)->sizes().width;
-  const bool bf16 = (ranks.on_gpus || computes_natively(DType::bf16)) && !asks_for_fp16(document);
   context.world_size = ranks.count;
   context.door = config::Door::program;
   context.trains = true;
   context.hidden_size = width;
-  context.auto_values = auto_values(arguments, width, bf16);
+  context.auto_values = auto_values(arguments, width, /*bf16=*/false);
   config::Resolved resolved = config::resolve(document, context);
+  const bool bf16 = ranks.on_gpus || computes_natively(DType::bf16);
+  if (bf16 && resolved.engine.precision.params == DType::fp32) {
+    context.auto_values = auto_values(arguments, width, bf16);
+    resolved = config::resolve(document, context);
+  }
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;
   const CheckpointArguments& checkpoint = arguments.checkpoint;

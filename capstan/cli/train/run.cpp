@@ -105,8 +105,7 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   // Each rank drops out other activations.
   at::manual_seed(arguments.seed + static_cast<std::uint64_t>(world.group().rank()));
   Engine engine(models::module_of(model), resolved.engine,
-                {.group = &world.group(),
-                 .groups = &world,
+                {.group = world,
                  .logger = &logger,
                  .extras = file_names(*model),
                  .shared = config::shared_values(resolved.table)});
