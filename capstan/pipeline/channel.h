@@ -9,10 +9,9 @@
 
 #include "capstan/comm/group.h"
 #include "capstan/pipeline/instruction.h"
+#include "capstan/pipeline/stage.h"
 
 namespace capstan::pipeline {
-
-using Tensors = std::vector<at::Tensor>;
 
 // A message is a short description (who sends what for which micro-batch; dtypes and shapes), then
 // each tensor's bytes, straight from its memory into that of the tensor that arrives. Only what is
