@@ -65,10 +65,13 @@ TaggedBackend::TaggedBackend(c10::intrusive_ptr<c10d::Backend> inner, std::strin
     : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)), seed_(mix(0, name)) {}
 
 void TaggedBackend::announce(const OpFacts& facts) {
+  if (facts.kind == OpKind::send || facts.kind == OpKind::recv) return;  // not of all ranks
   std::uint64_t what = mix(seed_ + static_cast<std::uint64_t>(++number_), facts);
   what ^= what >> 32;
   tag_ = kOurTags | static_cast<int>(what & (kOurTags - 1));
 }
+
+int TaggedBackend::peer_tag() const { return kOurTags | static_cast<int>(seed_ & (kOurTags - 1)); }
 
 // Receives first: then what a peer sends finds its place at once. In step s everybody sends to the
 // s-th rank after it, so that no rank is flooded.
@@ -88,6 +91,11 @@ c10::intrusive_ptr<c10d::Work> TaggedBackend::move(const Part& outgoing, const P
       transfers.push_back(inner_->send(part, to, tag_));
     }
   }
+  return remember(std::move(transfers));
+}
+
+c10::intrusive_ptr<c10d::Work> TaggedBackend::remember(
+    std::vector<c10::intrusive_ptr<c10d::Work>> transfers) {
   auto work = c10::make_intrusive<TaggedWork>(rank_, std::move(transfers));
   const std::lock_guard lock(mutex_);
   std::erase_if(in_flight_, [](const auto& known) { return known.expired(); });
@@ -138,13 +146,13 @@ c10::intrusive_ptr<c10d::Work> TaggedBackend::barrier(const c10d::BarrierOptions
 }
 
 c10::intrusive_ptr<c10d::Work> TaggedBackend::send(std::vector<at::Tensor>& tensors, int to,
-                                                   int tag) {
-  return inner_->send(tensors, to, tag);
+                                                   int /*tag*/) {
+  return remember({inner_->send(tensors, to, peer_tag())});
 }
 
 c10::intrusive_ptr<c10d::Work> TaggedBackend::recv(std::vector<at::Tensor>& tensors, int from,
-                                                   int tag) {
-  return inner_->recv(tensors, from, tag);
+                                                   int /*tag*/) {
+  return remember({inner_->recv(tensors, from, peer_tag())});
 }
 
 c10::intrusive_ptr<c10d::Work> TaggedBackend::reduce_scatter_ordered(at::Tensor&, at::Tensor&,

@@ -51,6 +51,10 @@ class TaggedBackend final : public c10d::Backend, public OwnBackend {
   using Part = std::function<at::Tensor(int peer)>;
 
   c10::intrusive_ptr<c10d::Work> move(const Part& outgoing, const Part& incoming);
+  // Of all sends and receives between two ranks, which match in their order.
+  int peer_tag() const;
+  // One operation of these transfers, which an abort ends.
+  c10::intrusive_ptr<c10d::Work> remember(std::vector<c10::intrusive_ptr<c10d::Work>> transfers);
 
   const c10::intrusive_ptr<c10d::Backend> inner_;
   const std::uint64_t seed_;

@@ -39,6 +39,11 @@ std::string to_string(const Instruction& instruction) {
   return text;
 }
 
+std::string to_string(const Transfer& transfer) {
+  return std::string(transfer.gradient ? "gradient" : "output") + " of part " +
+         std::to_string(transfer.part) + ", micro-batch " + std::to_string(transfer.micro_batch);
+}
+
 std::optional<Transfer> transfer_of(const Shape& shape, int stage, const Instruction& instruction) {
   const int part = shape.part(stage, instruction.chunk);
   const int micro_batch = instruction.micro_batch;

@@ -67,6 +67,9 @@ struct Transfer {
   auto operator<=>(const Transfer&) const = default;
 };
 
+// "output of part 1, micro-batch 3", "gradient of part 1, micro-batch 3"
+std::string to_string(const Transfer& transfer);
+
 // Nothing where the instruction is no transfer.
 std::optional<Transfer> transfer_of(const Shape& shape, int stage, const Instruction& instruction);
 // The stage at the other end. Requires an instruction that is a transfer; -1 if there is no part
