@@ -34,12 +34,12 @@ class HostSumsTest : public testing::Test {
 
 // 256 + 1 is no number of bf16.
 TEST_F(HostSumsTest, OnePartKeepsItsDtypeAndSeveralAreAddedInTheirs) {
-  sums_.behind(1, part(256));
+  sums_.behind(1, part(256), "unit");
   sums_.settle();
   EXPECT_EQ(sums_.take(1).scalar_type(), at::kBFloat16);
-  sums_.behind(1, part(1));
-  sums_.behind(1, part(1));
-  sums_.behind(1, part(1));  // more than are on their way at a time
+  sums_.behind(1, part(1), "unit");
+  sums_.behind(1, part(1), "unit");
+  sums_.behind(1, part(1), "unit");  // more than are on their way at a time
   sums_.settle();
   EXPECT_EQ(sums_.take(1).scalar_type(), at::kFloat);
   EXPECT_TRUE(sums_.take(1).eq(259).all().item<bool>());
@@ -47,14 +47,14 @@ TEST_F(HostSumsTest, OnePartKeepsItsDtypeAndSeveralAreAddedInTheirs) {
 }
 
 TEST_F(HostSumsTest, BeginAnewAfterClearInTheSameMemory) {
-  sums_.behind(0, part(3));
-  sums_.behind(0, part(4));
+  sums_.behind(0, part(3), "unit");
+  sums_.behind(0, part(4), "unit");
   sums_.settle();
   const std::int64_t held = ledger_.now().total();
   const void* const memory = sums_.take(0).const_data_ptr();
   for (int step = 0; step < 3; ++step) {
     sums_.clear();
-    sums_.behind(0, part(5));
+    sums_.behind(0, part(5), "unit");
     sums_.settle();
     EXPECT_TRUE(sums_.take(0).eq(5).all().item<bool>());
     EXPECT_EQ(sums_.take(0).const_data_ptr(), memory);
@@ -64,10 +64,10 @@ TEST_F(HostSumsTest, BeginAnewAfterClearInTheSameMemory) {
 
 // Whoever reads a sum must know when it is complete, and let go before it changes.
 TEST_F(HostSumsTest, TellBeforeASumChangesAndWhenItIsComplete) {
-  sums_.behind(0, part(1));
+  sums_.behind(0, part(1), "unit");
   EXPECT_EQ(told_.text, "first 0, complete 0, ");
   told_.text.clear();
-  sums_.behind(0, part(1));
+  sums_.behind(0, part(1), "unit");
   EXPECT_EQ(told_.text, "next 0, ");
   sums_.settle();
   EXPECT_EQ(told_.text, "next 0, changes 0, complete 0, ");
