@@ -99,3 +99,18 @@ def set_micro_steps():
 
 def test_a_script_that_sets_micro_steps_moves_the_boundary():
     assert ranks.run(1, set_micro_steps) == [True]
+
+
+def resumed_within_a_step(folder):
+    engine = make(gradient_accumulation_steps=2)
+    train(engine, 3)
+    engine.save_checkpoint(folder)
+    other = make(gradient_accumulation_steps=2)
+    other.load_checkpoint(folder)
+    assert counters(other) == (1, 3, 6, 0) and not other.is_gradient_accumulation_boundary()
+    train(other, 2)
+    return counters(other)
+
+
+def test_a_step_that_was_saved_half_done_is_repeated_whole(tmp_path):
+    assert ranks.run(1, resumed_within_a_step, str(tmp_path)) == [(2, 5, 12, 0)]
