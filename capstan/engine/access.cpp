@@ -1,5 +1,9 @@
 #include "capstan/engine/access.h"
 
+#include <cmath>
+
+#include <ATen/ops/zeros.h>
+
 #include "capstan/engine/settings.h"
 
 namespace capstan::engine {
@@ -45,6 +49,26 @@ at::Tensor Access::read_local(int param, shard::ColumnName column) {
   const at::Tensor part = shard::local_part(common_.sharded, param, column);
   if (column.column != Column::gradient) return part;
   return part.to(at::kFloat).mul(common_.scale.gradient_factor());
+}
+
+std::vector<double> Access::gradient_norms(const std::vector<std::vector<int>>& sets) {
+  std::vector<double> norms;
+  if (sets.empty()) return norms;
+  shard::ShardedModel& model = common_.sharded;
+  at::Tensor squares = at::zeros({std::ssize(sets)}, at::kDouble);
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    for (const int param : sets[i]) {
+      squares[static_cast<std::int64_t>(i)] += shard::own_squares(model, param);
+    }
+  }
+  squares = squares.to(model.device());
+  model.group().all_reduce(squares, "gradient norms").wait();
+  squares = squares.cpu();
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    norms.push_back(std::sqrt(squares.const_data_ptr<double>()[i]) *
+                    common_.scale.gradient_factor());
+  }
+  return norms;
 }
 
 void Access::write_local(int param, shard::ColumnName column, const at::Tensor& value) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -35,6 +36,9 @@ class Access {
   // This rank's part, as 1-D tensors: the elements that it updates.
   at::Tensor read_local(int param, shard::ColumnName column);
   void write_local(int param, shard::ColumnName column, const at::Tensor& value);
+
+  // Of the gradients of each set of parameters, whatever ranks hold them. Collective.
+  std::vector<double> gradient_norms(const std::vector<std::vector<int>>& sets);
 
  private:
   Common common_;

@@ -53,6 +53,12 @@ void bind_whole_access(py::class_<PyEngine>& type) {
           },
           released)
       .def(
+          "gradient_norms",
+          [](PyEngine& self, const std::vector<std::vector<int>>& sets) {
+            return access_of(self).gradient_norms(sets);
+          },
+          py::arg("sets"), released)
+      .def(
           "assemble",
           [](PyEngine& self, int param, const at::Tensor& mine) {
             return shard::assemble(self.sharded(), param, mine);

@@ -95,11 +95,19 @@ void bind_step(py::class_<PyEngine>& type) {
       .def(
           "clear_gradients", [](PyEngine& self) { self.engine().clear_gradients(); }, released)
       .def("set_groups", &set_groups)
-      .def("set_accumulation_steps",
-           [](PyEngine& self, std::int64_t steps) {
-             self.inside().options.batch.accumulation_steps = steps;
+      .def("set_batch",
+           [](PyEngine& self, std::int64_t train, std::int64_t micro, std::int64_t accumulation) {
+             engine::BatchOptions& batch = self.inside().options.batch;
+             batch = {.train_samples = train,
+                      .micro_samples = micro,
+                      .accumulation_steps = accumulation,
+                      .managed_accumulation = batch.managed_accumulation};
              self.inside().backward().options_changed();
            })
+      .def_property_readonly("next_ends_step",
+                             [](PyEngine& self) {
+                               return self.inside().run.next_ends_step(self.inside().options.batch);
+                             })
       .def("set_loss_scale",
            [](PyEngine& self, double scale) { self.inside().run.loss_scale.scale = scale; })
       .def_property_readonly("loss_scale",
@@ -110,7 +118,11 @@ void bind_step(py::class_<PyEngine>& type) {
                                    self.inside().run.loss_scale;
                                return std::make_pair(state.last_overflow, state.tolerance);
                              })
-      .def_property_readonly("progress", [](PyEngine& self) { return self.engine().progress(); })
+      .def_property(
+          "progress", [](PyEngine& self) { return self.engine().progress(); },
+          [](PyEngine& self, const engine::Progress& other) {
+            self.inside().run.set_progress(other);
+          })
       .def_property(
           "optimizer_steps", [](PyEngine& self) { return self.inside().run.optimizer_steps(); },
           [](PyEngine& self, std::int64_t steps) { self.inside().run.set_optimizer_steps(steps); })
@@ -131,10 +143,12 @@ void bind_engine(py::module_& module) {
       .def_readonly("lr", &engine::StepReport::lr)
       .def_readonly("non_finite", &engine::StepReport::non_finite);
   py::class_<engine::Progress>(module, "Progress", "Counters of a run.")
-      .def_readonly("micro_steps", &engine::Progress::micro_steps)
-      .def_readonly("steps", &engine::Progress::steps)
-      .def_readonly("skipped", &engine::Progress::skipped)
-      .def_readonly("samples", &engine::Progress::samples)
+      .def(py::init<>())
+      .def_readwrite("micro_steps", &engine::Progress::micro_steps)
+      .def_readwrite("step_calls", &engine::Progress::step_calls)
+      .def_readwrite("steps", &engine::Progress::steps)
+      .def_readwrite("skipped", &engine::Progress::skipped)
+      .def_readwrite("samples", &engine::Progress::samples)
       .def_readonly("samples_per_second", &engine::Progress::samples_per_second);
   py::class_<PyModel>(module, "Model", "A model's parameters, buffers and tree of modules.")
       .def(py::init<>())

@@ -1,7 +1,10 @@
 #include <span>
+#include <string>
+#include <vector>
 
 #include <pybind11/stl.h>
 
+#include "capstan/layout/mesh.h"
 #include "capstan/layout/partition.h"
 #include "capstan/layout/state_bytes.h"
 #include "capstan/python/bind.h"
@@ -9,7 +12,42 @@
 namespace capstan::python {
 namespace py = pybind11;
 
+namespace {
+
+layout::Axes axes_of(const std::vector<layout::Axis>& named) {
+  layout::Axes axes;
+  for (const layout::Axis axis : named) axes = axes | axis;
+  return axes;
+}
+
+void bind_mesh(py::module_& module) {
+  using layout::Mesh;
+  py::enum_<layout::Axis> names(module, "Axis", "A direction of a mesh of ranks.");
+  for (const layout::Axis axis : layout::kAxes) {
+    names.value(std::string(to_string(axis)).c_str(), axis);
+  }
+  py::class_<Mesh>(module, "Mesh", "A grid of ranks with named axes; see layout/mesh.h.")
+      .def(py::init([](int world_size, int pipe, int shard, int tensor, int expert) {
+             return Mesh({.pipe = pipe, .shard = shard, .tensor = tensor, .expert = expert},
+                         world_size);
+           }),
+           py::arg("world_size"), py::kw_only(), py::arg("pipe") = 1, py::arg("shard") = 1,
+           py::arg("tensor") = 1, py::arg("expert") = 1)
+      .def("size", py::overload_cast<layout::Axis>(&Mesh::size, py::const_), py::arg("axis"))
+      .def("place", py::overload_cast<layout::Axis, int>(&Mesh::place, py::const_), py::arg("axis"),
+           py::arg("rank"))
+      .def(
+          "groups",
+          [](const Mesh& self, const std::vector<layout::Axis>& axes) {
+            return self.groups(axes_of(axes));
+          },
+          py::arg("axes"));
+}
+
+}  // namespace
+
 void bind_layout(py::module_& module) {
+  bind_mesh(module);
   module.def("even_cuts", &layout::even_cuts, py::arg("items"), py::arg("parts"),
              "Where each of several parts that differ by at most one item begins, and the end.");
   module.def(

@@ -41,6 +41,9 @@ layout::ElemRange owned_range(const ShardedModel& model, int param);
 at::Tensor local_part(ShardedModel& model, int param, ColumnName column);
 // Replaces those elements; a master also sets the parameter. Collective where the unit is whole.
 void write_local(ShardedModel& model, int param, ColumnName column, const at::Tensor& value);
+// Of this rank's part of the gradient: added up over all ranks they are those of the whole, which
+// no replica counts twice. Reduces what is not reduced yet.
+double own_squares(ShardedModel& model, int param);
 // Trained parameters that somebody gave other tensors instead of writing into them: the values
 // become ours. Throws ConfigError for tensors of another kind.
 void take_given(ShardedModel& model);

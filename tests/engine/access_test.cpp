@@ -1,5 +1,6 @@
 // Whole tensors by name, and what happens to those who touch a sharded parameter.
 #include <chrono>
+#include <cmath>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -80,6 +81,27 @@ TEST(Access, ARanksPartOfAGradientIsThatOfTheElementsItUpdates) {
       shard::write_local(sharded, param, kGradient, at::full({mine.size()}, 0.5F));
       EXPECT_TRUE(shard::read_whole(sharded, param, kGradient)
                       .equal(at::full({2 * kWidth + 1, kWidth}, 0.5F)));
+    });
+  }
+}
+
+TEST(Access, NormsOfSetsOfGradientsCountEveryElementOnce) {
+  for (const int stage : {0, 1, 3}) {
+    run_ranks(3, [stage](comm::Group& group) {
+      SmallModel model(kWidth, kBlocks, kClasses);
+      fill(*model, 5);
+      Engine engine(model, fp32_options(stage), {.group = &group});
+      engine.backward(loss_of(model, make_batch(4, kWidth, kClasses, 9), at::kFloat));
+      engine::Access& access = engine.inside().access();
+      const double up = engine.gradient("block1.up.weight").norm().item<double>();
+      const double head = engine.gradient("head.weight").norm().item<double>();
+      const int first = access.find("block1.up.weight");
+      const int second = access.find("head.weight");
+      const std::vector<double> norms = access.gradient_norms({{first}, {first, second}, {}});
+      ASSERT_EQ(norms.size(), 3U);
+      EXPECT_NEAR(norms[0], up, 1e-5 * up);
+      EXPECT_NEAR(norms[1], std::hypot(up, head), 1e-5 * std::hypot(up, head));
+      EXPECT_EQ(norms[2], 0);
     });
   }
 }

@@ -305,6 +305,18 @@ TEST(Hybrid, CheckpointsLoadIntoAnyOtherShape) {
   }
 }
 
+TEST(Hybrid, NormsOfSetsOfGradientsCountReplicasOnce) {
+  on_ranks(kWorld, with_shard_groups(fp32_options(3), 2),
+           [](Engine& engine, SmallModel& model, int) {
+             engine.backward(loss_of(model, make_batch(4, kWidth, kClasses, 9), at::kFloat));
+             engine::Access& access = engine.inside().access();
+             const double norm = engine.gradient("block1.up.weight").norm().item<double>();
+             const std::vector<double> norms =
+                 access.gradient_norms({{access.find("block1.up.weight")}});
+             EXPECT_NEAR(norms.at(0), norm, 1e-5 * norm);
+           });
+}
+
 std::string refusal(const engine::Options& options, int world, bool with_maker = true) {
   std::string text;
   try {

@@ -322,3 +322,14 @@ def boundaries():
 
 def test_the_boundary_of_accumulation_is_where_the_weights_move():
     assert ranks.run(1, boundaries) == [[(False, False), (False, False), (True, True)] * 2]
+
+
+def test_experts_groups_are_those_of_deepspeed():
+    from deepspeed.utils.groups import _get_expert_parallel_ranks
+    experts, copies = _get_expert_parallel_ranks(16, 2, 4)
+    assert experts == [[0, 2, 4, 6], [8, 10, 12, 14], [1, 3, 5, 7], [9, 11, 13, 15]]
+    assert copies == [[0, 8], [2, 10], [4, 12], [6, 14], [1, 9], [3, 11], [5, 13], [7, 15]]
+    assert _get_expert_parallel_ranks(8, 1, 2, 2) == ([[0, 1], [2, 3], [4, 5], [6, 7]], [[0, 2], [1, 3], [4, 6], [5, 7]])
+    assert _get_expert_parallel_ranks(6, 1, 2, 1, True) == ([[0, 3], [1, 4], [2, 5]], [[0, 1, 2], [3, 4, 5]])
+    with pytest.raises(AssertionError, match="6 is not divisible by 4"):
+        _get_expert_parallel_ranks(6, 1, 4)

@@ -126,3 +126,23 @@ def shown_everywhere():
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_states_at_stage_3_are_found_by_parameter_and_by_flat_group(world):
     ranks.run(world, shown_everywhere)
+
+
+def group_norms(stage):
+    """At stage 0 every rank holds all of a gradient, and counts it once."""
+    model = make()
+    groups = [{"params": list(model[i].parameters())} for i in (0, 2)]
+    engine = deepspeed.initialize(model=model, optimizer=torch.optim.SGD(groups, lr=0.1),
+                                  config=config(stage, torch.bfloat16))[0]
+    engine.backward(engine(batch(0).bfloat16()).square().mean())
+    whole = [torch.cat([deepspeed.utils.safe_get_full_grad(p).flatten() for p in engine.module[i].parameters()]).norm()
+             for i in (0, 2)]
+    norms = engine.optimizer._get_norm_groups()
+    assert all(norm.shape == () for norm in norms)
+    torch.testing.assert_close(torch.stack(norms), torch.stack(whole), rtol=1e-4, atol=0)
+    return True
+
+
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_norms_of_groups_are_those_of_their_whole_gradients(stage):
+    assert ranks.run(2, group_norms, stage) == [True] * 2

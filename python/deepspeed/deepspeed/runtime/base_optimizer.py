@@ -1,5 +1,6 @@
 """What engine.optimizer is at ZeRO stages and in 16 bits: the client's optimizer with what users ask of a wrapper."""
 
+import contextlib
 import types
 
 import torch
@@ -172,16 +173,24 @@ class ZeROOptimizer(DeepSpeedOptimizer):
             logger.warning("optimizer.load_state_dict() takes hyper-parameters and the loss scale only; to load the states call "
                            "engine.load_checkpoint(), which distributes them over the ranks")
 
-    def _look(self, kind, read):
-        """read(index) of every parameter, by group. What offload_states() moved away stays away: copies on the host."""
-        core, view = self._engine.core, self._engine.view
-        away = core.offloaded_states
-        found = [[read(view.names.index(name)) for name in names] for names in self._engine.group_names]
-        if kind in away:
-            found = [[part.cpu() for part in parts] for parts in found]
+    @contextlib.contextmanager
+    def _kept_away(self):
+        """What offload_states() moved away, and a read inside brings back, is away again at the end."""
+        away = self._engine.core.offloaded_states
+        yield away
         if away:
-            core.offload_states(away)
-        return found
+            self._engine.core.offload_states(away)
+
+    def _indices(self):
+        """Of every trained parameter in the core, by group."""
+        names = self._engine.view.names
+        return [[names.index(name) for name in group] for group in self._engine.group_names]
+
+    def _look(self, kind, read):
+        """read(index) of every parameter, by group; copies on the host of what is away."""
+        with self._kept_away() as away:
+            found = [[read(index) for index in group] for group in self._indices()]
+            return [[part.cpu() for part in parts] for parts in found] if kind in away else found
 
     def _parts(self, which):
         """This rank's part of a column, one flat tensor per group."""
@@ -201,11 +210,8 @@ class ZeROOptimizer(DeepSpeedOptimizer):
 
     def _get_norm_groups(self):
         """The norm of each group's gradient, between backward and step. Collective."""
-        norms = [sum((part.double().square().sum() for part in parts), torch.zeros((), dtype=torch.float64))
-                 for parts in self.averaged_gradients.values()]
-        total = torch.stack(norms)
-        torch.distributed.all_reduce(total, group=self._engine.data_parallel_group)
-        return list(total.sqrt().float())
+        with self._kept_away():
+            return list(torch.tensor(self._engine.core.gradient_norms(self._indices())))
 
     def get_fp32_grad_partitions(self):
         """Between backward and step, by group and place in it: gradients cut as the parameters are, padding zero."""

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import capstan
 from capstan import params as sharded_params
 from capstan.engine import LEVELS, hidden_size_of
-from capstan._C import SpanReader
+from capstan._C import Progress, SpanReader
 from capstan.errors import ConfigError
 from capstan.log_place import stacklevel
 from capstan.use_hooks import UseHooks
@@ -27,6 +27,18 @@ from deepspeed.utils.timer import ThroughputTimer, is_due
 MEMORY_OPT_ALLREDUCE_SIZE = 500000000
 
 
+def _counter(*fields):
+    """One of the core's counters; setting it sets all of `fields`."""
+
+    def change(self, value):
+        progress = self._progress()
+        for field in fields:
+            setattr(progress, field, value)
+        self._set_progress(progress)
+
+    return property(lambda self: getattr(self._progress(), fields[0]), change)
+
+
 class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
 
     def __init__(self, args, model, optimizer=None, model_parameters=None, training_data=None, lr_scheduler=None,
@@ -34,6 +46,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
                  dont_change_device=False):
         torch.nn.Module.__init__(self)
         self.core = None
+        self._last_progress = Progress()  # while there is no core
         self.module = model
         self._config, self.config = config_class, config_class._param_dict
         self._choose_log_level()
@@ -58,8 +71,6 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self.tput_timer = ThroughputTimer(self._config, batch_size=self.train_batch_size(),
                                           measured=weakref.WeakMethod(self._samples_per_second))
         self._spans = self._record_communication()
-        self.micro_steps = self.global_steps = self.global_samples = self.skipped_steps = 0
-        self._backwards = 0  # since the last step
         self._grad_norm = None
         self._applied = False
         self._no_sync = False
@@ -219,7 +230,6 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
             "there is no optimizer: pass one to initialize() to use backward()")
         assert not isinstance(loss, torch.Tensor) or loss.numel() == 1, "loss must be a scalar tensor"
         super().backward(loss, retain_graph=retain_graph, average=scale_wrt_gas)
-        self._backwards += 1
         steps = self.gradient_accumulation_steps() if scale_wrt_gas else 1
         return loss.detach() / steps if steps > 1 else loss
 
@@ -232,11 +242,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return self.core.scale(loss)
 
     def is_gradient_accumulation_boundary(self):
-        if self._boundary is not None:
-            return self._boundary
-        if not self.managed_gradient_accumulation():
-            return True
-        return (self.micro_steps + 1) % self.gradient_accumulation_steps() == 0
+        return self.core.next_ends_step if self._boundary is None else self._boundary
 
     def set_gradient_accumulation_boundary(self, is_boundary):
         assert self.managed_gradient_accumulation(), (
@@ -252,7 +258,6 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         if boundary:
             self._after_step(lr_kwargs)
         self.tput_timer.stop(global_step=boundary)
-        self.micro_steps += 1
         if self._spans is not None:
             comm.comms_logger.append_spans(self._spans.take(), self.core_group.size)
 
@@ -279,14 +284,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
                 self.optimizer.overflow = not self._applied
 
     def _after_step(self, lr_kwargs):
-        self.global_steps += 1
-        per_backward = self.train_batch_size() // self.gradient_accumulation_steps()
-        self.global_samples += (self.train_batch_size() if self.managed_gradient_accumulation()
-                                else per_backward * self._backwards)
-        self._backwards = 0
-        if not self._applied:
-            self.skipped_steps += 1
-        elif self.lr_scheduler is not None:
+        if self._applied and self.lr_scheduler is not None:
             try:
                 self.lr_scheduler.step(**(lr_kwargs or {}))
             except TypeError:
@@ -331,6 +329,24 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
     def empty_partition_cache(self):
         self.core.give_back()
 
+    # Counters
+
+    global_steps, skipped_steps, global_samples = _counter("steps"), _counter("skipped"), _counter("samples")
+    micro_steps = _counter("step_calls", "micro_steps")  # where a script sets it, a step begins at a multiple
+
+    def _progress(self):
+        return self._last_progress if self.core is None else self.core.progress
+
+    def _set_progress(self, progress):
+        if self.core is None:
+            self._last_progress = progress
+        else:
+            self.core.progress = progress
+
+    def _close(self, shards=()):
+        self._last_progress = self._progress()
+        super()._close(shards)
+
     # Questions
 
     def get_lr(self):
@@ -344,11 +360,14 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return [group.get("type", "lr") for group in self.basic_optimizer.param_groups]
 
     def set_train_batch_size(self, train_batch_size):
-        self._config.change_batch(self.dp_world_size, train=train_batch_size)
-        self.core.set_accumulation_steps(self._config.gradient_accumulation_steps)
+        self._change_batch(train=train_batch_size)
 
     def set_train_micro_batch_size(self, micro_batch_size):
-        self._config.change_batch(self.dp_world_size, micro=micro_batch_size)
+        self._change_batch(micro=micro_batch_size)
+
+    def _change_batch(self, **sizes):
+        self._config.change_batch(self.dp_world_size, **sizes)
+        self.core.set_batch(*self.get_batch_info())
 
     def deepspeed_io(self, dataset, batch_size=None, route="train", pin_memory=True, data_sampler=None,
                      collate_fn=None, num_local_io_workers=None):

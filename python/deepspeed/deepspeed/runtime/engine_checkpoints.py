@@ -96,8 +96,12 @@ class EngineCheckpoints:
         return {name: getattr(self, name) for name in super()._counters()}
 
     def _set_counters(self, counters):
-        for name, value in (counters or super()._counters()).items():  # the latter: of a checkpoint of no Python engine
-            setattr(self, name, value)
+        """The core has its own back, and a step begins there; those that a script may have set are as it left them."""
+        progress = self._progress()
+        for name, field in (("global_steps", "steps"), ("skipped_steps", "skipped"), ("global_samples", "samples"),
+                            ("micro_steps", "step_calls")):
+            setattr(progress, field, counters.get(name, getattr(progress, field)))
+        self._set_progress(progress)
 
     def _copy_recovery_script(self, save_path):
         """A script beside the checkpoints that makes whole fp32 weights of them."""

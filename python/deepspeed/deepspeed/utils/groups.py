@@ -2,6 +2,8 @@
 
 import torch.distributed as dist
 
+from capstan._C import Axis, Mesh
+
 mpu = None
 
 
@@ -84,16 +86,13 @@ def _get_expert_parallel_ranks(world_size, tensor_parallel_size_, expert_paralle
     _ensure_divisibility(world_size, tensor_parallel_size_ * pipeline_parallel_size_)
     data_parallel = world_size // (tensor_parallel_size_ * pipeline_parallel_size_)
     _ensure_divisibility(data_parallel, expert_parallel_size_)
-    expert_groups, expert_data_groups = [], []
-    per_stage = world_size // pipeline_parallel_size_
-    for stage in range(0, world_size, per_stage):
-        for first in range(stage, stage + tensor_parallel_size_):
-            ranks = list(range(first, stage + per_stage, tensor_parallel_size_))
-            copies = data_parallel // expert_parallel_size_
-            if use_data_before_expert_parallel_:
-                parts = [ranks[i::copies] for i in range(copies)]
-            else:
-                parts = [ranks[i:i + expert_parallel_size_] for i in range(0, data_parallel, expert_parallel_size_)]
-            expert_groups.extend(parts)
-            expert_data_groups.extend([list(same) for same in zip(*parts)])
-    return expert_groups, expert_data_groups
+    sizes = {"pipe": pipeline_parallel_size_, "shard": data_parallel, "tensor": tensor_parallel_size_}
+    mesh = Mesh(world_size, expert=expert_parallel_size_, **sizes)
+    axes = Axis.expert, Axis.expert_replica
+    if use_data_before_expert_parallel_:  # the two change places
+        mesh, axes = Mesh(world_size, expert=mesh.size(Axis.expert_replica), **sizes), axes[::-1]
+
+    def place(ranks):  # as DeepSpeed lists them
+        return mesh.place(Axis.pipe, ranks[0]), mesh.place(Axis.tensor, ranks[0]), ranks[0]
+
+    return tuple(sorted(mesh.groups([axis]), key=place) for axis in axes)
