@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include "capstan/base/error.h"
 #include "capstan/engine/emulated_dtype.h"
 #include "capstan/engine/join_ranks.h"
 #include "capstan/engine/room.h"
@@ -26,10 +27,12 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
   join(parts, model.home());
   std::ranges::copy(shared_values(options), std::back_inserter(parts.shared));
   check_agreement(*group_, model.home(), parts.shared);
+  if (parts.pipe != nullptr) check_stages(model, parts);
   shard_model(model);
   make_updater(parts);
   make_rates(parts);
-  const Common common{options, *group_, *mesh_, *sharded_, *updater_, extras_, *log_, run, scale_};
+  const Common common{options,   *group_, *mesh_, parts.pipe, *sharded_,
+                      *updater_, extras_, *log_,  run,        scale_};
   early_ = std::make_unique<EarlyStep>(common, rates_);
   hooks_ =
       std::make_unique<shard::Hooks>(*sharded_, model, options.precision.cast_inputs, early_.get());
@@ -51,6 +54,15 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
 }
 
 EngineState::~EngineState() = default;
+
+void EngineState::check_stages(const shard::ModelView& model, const Parts& parts) const {
+  check_agreement(*parts.pipe, model.home(), parts.shared);
+  if (!model.home().is_cuda()) return;
+  throw ConfigError({.what = "a stage of a pipeline is on a GPU, where the stages cannot agree on "
+                             "the norm of their gradients yet",
+                     .where = "engine::Parts::pipe",
+                     .fix = "train the stages on the CPU, or without a pipeline"});
+}
 
 void EngineState::join(const Parts& parts, c10::Device device) {
   Ranks ranks = parts.group;

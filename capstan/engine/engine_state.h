@@ -48,6 +48,8 @@ class EngineState {
 
  private:
   void join(const Parts& parts, c10::Device device);
+  // Throws ConfigError unless all stages of a pipeline have the same configuration, on CPUs.
+  void check_stages(const shard::ModelView& model, const Parts& parts) const;
   void shard_model(const shard::ModelView& view);
   void make_updater(const Parts& parts);
   void make_rates(const Parts& parts);

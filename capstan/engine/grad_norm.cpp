@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <ATen/ops/empty.h>
 
@@ -37,27 +38,47 @@ LocalSums sum_own_shards(shard::ShardedModel& model, const optim::CpuRun& run) {
   return sums;
 }
 
-}  // namespace
-
-GradNorm measure_gradients(shard::ShardedModel& model, const optim::CpuRun& run) {
-  const LocalSums mine = sum_own_shards(model, run);
-  comm::Group& group = model.group();
+// What every rank of the group hands in, by rank.
+std::vector<LocalSums> from_all(comm::Group& group, const LocalSums& mine) {
   const at::Tensor sent = at::empty({2}, at::kDouble);
   sent.mutable_data_ptr<double>()[0] = mine.squares;
   sent.mutable_data_ptr<double>()[1] = mine.first_bad;
   const at::Tensor all = at::empty({std::int64_t{2} * group.size()}, at::kDouble);
   group.all_gather(all, sent, "gradient norm").wait();
-
-  GradNorm result;
-  double squares = 0;
+  std::vector<LocalSums> sums;
   for (int rank = 0; rank < group.size(); ++rank) {
     const double* const theirs = all.const_data_ptr<double>() + std::ptrdiff_t{2} * rank;
-    squares += theirs[0];
-    if (theirs[1] == kNone) continue;
-    const int bad = static_cast<int>(theirs[1]);
+    sums.push_back({.squares = theirs[0], .first_bad = theirs[1]});
+  }
+  return sums;
+}
+
+}  // namespace
+
+GradNorm measure_gradients(shard::ShardedModel& model, const optim::CpuRun& run) {
+  GradNorm result;
+  double squares = 0;
+  for (const LocalSums& theirs : from_all(model.group(), sum_own_shards(model, run))) {
+    squares += theirs.squares;
+    if (theirs.first_bad == kNone) continue;
+    const int bad = static_cast<int>(theirs.first_bad);
     result.non_finite = std::min(result.non_finite.value_or(bad), bad);
   }
   result.sum_norm = std::sqrt(squares);
+  return result;
+}
+
+GradNorm over_stages(const GradNorm& own, comm::Group& pipe) {
+  const LocalSums mine = {.squares = own.sum_norm * own.sum_norm,
+                          .first_bad = own.finite() ? kNone : 0};
+  GradNorm result = {.non_finite = own.non_finite};
+  double total = 0;
+  for (int stage = 0; const LocalSums& theirs : from_all(pipe, mine)) {
+    total += theirs.squares;
+    if (theirs.first_bad != kNone && !result.bad_stage) result.bad_stage = stage;
+    ++stage;
+  }
+  result.sum_norm = std::sqrt(total);
   return result;
 }
 

@@ -162,6 +162,7 @@ Loader::Chosen Loader::find_checkpoint(const std::filesystem::path& folder, cons
 }
 
 std::optional<Loaded> Loader::load(const std::filesystem::path& folder, const LoadOptions& how) {
+  saver_.check_whole("load");
   const at::NoGradGuard no_grad;
   const profile::Span span(common_.group.recorder().get(),
                            {.name = "load", .kind = profile::Kind::io});

@@ -28,6 +28,10 @@ struct Ranks {
 // What only code can give; everything else is in Options.
 struct Parts {
   Ranks group;
+  // Where the model is one stage of a pipeline: the ranks that have the other stages for the same
+  // data, in the order of stages. The norm of the gradients, and whether a step is skipped, are
+  // agreed over them too. Must outlive the engine.
+  comm::Group* pipe = nullptr;
   Logger* logger = nullptr;     // unset: silence; must outlive the engine
   OptimizerFactory optimizer;   // takes the place of Options::optimizer
   UpdaterFactory updater;       // likewise, and need not be libtorch's

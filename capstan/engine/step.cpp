@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include "capstan/base/error.h"
 #include "capstan/engine/guarded.h"
@@ -61,14 +62,16 @@ StepReport Step::end_step() {
   common_.updater.expect_update(sharded);
   const GradNorm norm = check_and_apply(report, look);
   report.grad_norm = norm.sum_norm * common_.scale.gradient_factor();
-  const bool overflowed = look && norm.non_finite.has_value();
+  const bool overflowed = look && !norm.finite();
   report.applied = !overflowed;
   const precision::LossScaleState before = run.loss_scale;
   const auto next = precision::next_loss_scale(precision, before, overflowed);
   run.loss_scale = next.state;
   if (overflowed) {
     ++run.progress.skipped;
-    report.non_finite = sharded.plan().params[static_cast<std::size_t>(*norm.non_finite)].name;
+    report.non_finite = norm.non_finite.has_value()
+                            ? sharded.plan().params[static_cast<std::size_t>(*norm.non_finite)].name
+                            : fmt::format("a parameter of stage {}", *norm.bad_stage);
     common_.log.say(LogLevel::warning, precision::skip_report(before, next, report.non_finite));
     if (precision::stops_run(next.event)) {
       throw ConfigError(precision::stop_error(next, report.non_finite));
@@ -98,7 +101,8 @@ GradNorm Step::check_and_apply(const StepReport& report, bool look) {
   } else {
     norm = measure_gradients(common_.sharded, {with_.workers});
   }
-  if (look && norm.non_finite.has_value()) return norm;
+  if (common_.pipe != nullptr) norm = over_stages(norm, *common_.pipe);
+  if (look && !norm.finite()) return norm;
   double factor = average;
   if (clipping > 0) {
     // A little above the limit counts as at it, as users of the same key know it.

@@ -175,7 +175,7 @@ void Executor::backward(const Instruction& instruction) {
     for (const at::Tensor& input : of.inputs) of.input_gradients.push_back(gradient_of(input));
   } else if (instruction.op == Op::backward_inputs) {
     of.input_gradients.resize(of.inputs.size());
-    if (any && part(instruction) > 0) {
+    if (any) {
       of.input_gradients = stage_.backward_inputs(instruction.chunk, of.differential, of.inputs);
     }
     return;  // the graph is needed once more
