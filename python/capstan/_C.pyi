@@ -121,6 +121,7 @@ class StepReport:
     applied: bool
     grad_norm: float
     loss_scale: float
+    log_due: bool
     lr: list[float]  # of a configured optimizer, by parameter group
     non_finite: str
 
