@@ -137,7 +137,7 @@ precision::Options to_precision(const Table& table) {
   if (const std::string buffers = table.text("data_types.buffer_dtype"); !buffers.empty()) {
     options.buffers = parse_dtype(buffers);
   }
-  options.cast_inputs = table.flag("fp16.auto_cast");
+  options.cast_inputs = options.params == DType::fp16 && table.flag("fp16.auto_cast");
   options.check_grad_overflow = table.flag("bf16.check_grad_overflow");
   options.max_skipped_in_a_row = table.integer("capstan.max_skipped_in_a_row");
   options.loss_scale = {.static_scale = table.number("fp16.loss_scale"),

@@ -76,15 +76,15 @@ void RunLog::read_spans() {
 void RunLog::step_ended(const Progress& progress, const StepReport& report,
                         const store::Ledger& ledger) {
   throughput_.step_ended(report.samples);
-  const bool due = options_.steps_per_print > 0 && progress.steps % options_.steps_per_print == 0;
-  const bool comms_due = options_.comms.enabled && (due || options_.steps_per_print == 0);
+  const bool comms_due =
+      options_.comms.enabled && (report.log_due || options_.steps_per_print == 0);
   if (reader_.has_value() && (options_.wall_clock_breakdown || comms_due)) {
     recorder_->settle();
     read_spans();
   }
   if (options_.wall_clock_breakdown) say(LogLevel::info, times_.take_line());
   if (comms_due) say(LogLevel::info, comms_.take_table());
-  if (!due) return;
+  if (!report.log_due) return;
   say(LogLevel::info, fmt::format("step={}, skipped={}, lr=[{}]", progress.steps, progress.skipped,
                                   fmt::join(report.lr, ", ")));
   if (options_.throughput && throughput_.current().has_value()) {

@@ -48,6 +48,10 @@ class RunLog {
   void begin(int device) { clock_.emplace(*recorder_, device); }
   // The time since the last call was spent in `phase`.
   void phase_ended(Phase phase, store::Ledger& ledger);
+  // Whether a line of progress comes after so many steps.
+  bool due(std::int64_t steps) const {
+    return options_.steps_per_print > 0 && steps % options_.steps_per_print == 0;
+  }
   // After an optimizer step, applied or skipped. Waits for the device where a line needs its times.
   void step_ended(const Progress& progress, const StepReport& report, const store::Ledger& ledger);
   // Of the device's time, once it is known.

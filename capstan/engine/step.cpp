@@ -57,6 +57,7 @@ StepReport Step::end_step() {
   ++run.progress.steps;
   report.samples = samples();
   run.progress.samples += report.samples;
+  report.log_due = common_.log.due(run.progress.steps);
   const bool look = precision.scales_loss() || precision.check_grad_overflow;
   as_guessed_ = false;
   common_.updater.expect_update(sharded);

@@ -28,6 +28,7 @@ struct StepReport {
   double grad_norm = 0;      // of the averaged gradients before clipping; 0 where nobody asked
   double loss_scale = 1;     // that these gradients were made with
   std::vector<double> lr;    // of this step, by parameter group
+  bool log_due = false;      // a line of progress comes after this step
   std::string non_finite;    // why it was skipped: the first parameter with an inf or NaN
 };
 

@@ -166,6 +166,10 @@ void bind_config(py::module_& module) {
           },
           "Whether the keys want the optimizer's state off the device, at whatever stage.")
       .def_property_readonly(
+          "casts_inputs",
+          [](const config::Resolved& resolved) { return resolved.engine.precision.cast_inputs; },
+          "Whether floating-point inputs become the dtype of the parameters.")
+      .def_property_readonly(
           "asks_for_reports",
           [](const config::Resolved& resolved) { return config::asks_for_reports(resolved.table); },
           "Whether anything is to be said of the run beside warnings.")

@@ -141,6 +141,7 @@ void bind_engine(py::module_& module) {
       .def_readonly("grad_norm", &engine::StepReport::grad_norm)
       .def_readonly("loss_scale", &engine::StepReport::loss_scale)
       .def_readonly("lr", &engine::StepReport::lr)
+      .def_readonly("log_due", &engine::StepReport::log_due)
       .def_readonly("non_finite", &engine::StepReport::non_finite);
   py::class_<engine::Progress>(module, "Progress", "Counters of a run.")
       .def(py::init<>())

@@ -53,7 +53,8 @@ void check_names(const std::vector<UnitCandidate>& candidates,
     throw ConfigError(
         {.what = fmt::format("'{}' cannot be a unit: the model has no such module", name),
          .where = option,
-         .fix = nearest.empty() ? "name a module that is marked with capstan::nn::Unit"
+         .fix = nearest.empty() ? "use a name from named_modules(); in C++, of a module that is a "
+                                  "capstan::nn::Unit"
                                 : fmt::format("did you mean '{}'?", nearest)});
   }
 }

@@ -9,6 +9,7 @@ class Config:
     world_size: int
     param_dtype: Any  # torch.dtype
     offloads_optimizer: bool
+    casts_inputs: bool
     asks_for_reports: bool
     def value(self, path: str) -> Any: ...
     def section(self, path: str) -> dict[str, Any]: ...
@@ -121,6 +122,7 @@ class StepReport:
     applied: bool
     grad_norm: float
     loss_scale: float
+    log_due: bool
     lr: list[float]  # of a configured optimizer, by parameter group
     non_finite: str
 

@@ -148,13 +148,10 @@ class Engine(Checkpoints, torch.nn.Module):
     def param_dtype(self):
         return self.core_config.param_dtype
 
-    def _casts_inputs(self):
-        return self.core_config.value("fp16.enabled") and self.core_config.value("fp16.auto_cast")
-
     def forward(self, *args, **kwargs):
         self._check_open()
         self.core.reload_states()
-        if self._casts_inputs():
+        if self.core_config.casts_inputs:
             args, kwargs = tensors.cast(args, self.param_dtype), tensors.cast(kwargs, self.param_dtype)
         output = self.module(*args, **kwargs)
         if not torch.is_grad_enabled() or not self.training:

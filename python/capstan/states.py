@@ -40,6 +40,12 @@ def _piece(handle, name):
     return None if piece is None else optimizer.state.get(piece, {}).get(name)
 
 
+def _set_piece(handle, name, values):
+    mine = _piece(handle, name)
+    if mine is not None and values.numel() > 0:
+        mine.copy_(values.view(mine.shape))
+
+
 def read_state(param, name):
     """The whole tensor, in fp32, on every rank. Collective."""
     handle = _handle(param, "read_state()")
@@ -56,10 +62,8 @@ def write_state(param, name, value):
     if not _is_torchs(handle, name):
         handle.core.write(handle.index, name, value)
         return
-    mine = _piece(handle, name)
     begin, end = handle.core.owned_range(handle.index)
-    if mine is not None and end > begin:
-        mine.copy_(value.reshape(-1)[begin:end].view(mine.shape))
+    _set_piece(handle, name, value.reshape(-1)[begin:end])
 
 
 def read_local_state(param, name):
@@ -73,9 +77,7 @@ def read_local_state(param, name):
 def write_local_state(param, name, value):
     """Sets the elements that this rank updates. Of a master, all ranks write theirs: the call is collective."""
     handle = _handle(param, "write_local_state()")
-    if not _is_torchs(handle, name):
+    if _is_torchs(handle, name):
+        _set_piece(handle, name, value)
+    else:
         handle.core.write_local(handle.index, name, value)
-        return
-    mine = _piece(handle, name)
-    if mine is not None:
-        mine.copy_(value.view(mine.shape))

@@ -136,6 +136,16 @@ TEST(Apply, PrecisionOfEveryRow) {
               HasSubstr("master weights in bf16"));
 }
 
+TEST(Apply, InputsAreCastInFp16Only) {
+  const auto casts = [](const char* precision) {
+    return engine_of(text_of({{precision, "true"}, {"fp16.auto_cast", "true"}}))
+        .precision.cast_inputs;
+  };
+  EXPECT_TRUE(casts("fp16.enabled"));
+  EXPECT_FALSE(casts("bf16.enabled"));
+  EXPECT_FALSE(engine_of("fp16: {\"enabled\": true}").precision.cast_inputs);
+}
+
 TEST(Apply, ElementCountsBecomeBytesAndSaturate) {
   EXPECT_EQ(
       engine_of(

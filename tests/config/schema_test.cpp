@@ -109,7 +109,7 @@ std::vector<Setting> surroundings(const Section& section, const Key& key) {
       if (other.required) settings.push_back({section.path + "." + other.name, value});
     }
   }
-  if (key.name.starts_with("fp16_") || section.path == "capstan")
+  if (key.name.starts_with("fp16_") || key.name == "auto_cast" || section.path == "capstan")
     settings.push_back({"fp16.enabled", "true"});
   if (key.name.starts_with("bf16_")) settings.push_back({"bf16.enabled", "true"});
   if (key.name == "bf16_optimizer_states") {

@@ -121,17 +121,22 @@ def test_optimizers_have_the_defaults_of_the_core(kind):
 
 # What the core knows
 
-# By hand is what their users call on their own, without an engine: tensors of any model, and timers.
-ON_ITS_OWN = {"runtime/activation_checkpointing/offload_activations.py", "runtime/utils.py", "utils/timer.py",
-              "utils/comms_logging.py", "comm/comm.py", "comm/utils.py"}
+# By hand is what their users call on their own, without an engine: tensors of any model, timers, names of files.
+ON_ITS_OWN = {"checkpoint/deepspeed_checkpoint.py", "checkpoint/model_3d.py", "comm/comm.py", "comm/utils.py",
+              "runtime/activation_checkpointing/offload_activations.py", "runtime/comm/coalesced_collectives.py",
+              "runtime/utils.py", "utils/comms_logging.py", "utils/timer.py"}
+
+# These divide numbers of ranks that the caller's mpu or arguments give.
+RATIOS = {"runtime/config.py", "runtime/engine.py", "utils/groups.py"}
 
 
 def decided_by_hand(path, tree):
-    """Counters that an engine keeps, patterns of ranks, and sums over ranks."""
+    """Counters that an engine keeps, patterns of ranks, sizes of parts, and sums over ranks."""
     for node in ast.walk(tree):
         counts = isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute)
         patterns = path == "utils/groups.py" and (called(node) in ("range", "zip") or isinstance(node, ast.Slice) and node.lower)
-        if path not in ON_ITS_OWN and (counts or patterns or called(node) == "all_reduce"):
+        sizes = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mod)) and path not in RATIOS
+        if path not in ON_ITS_OWN and (counts or patterns or sizes or called(node) in ("all_reduce", "is_due")):
             yield f"{path}:{node.lineno}: {ast.unparse(node)}"
 
 
@@ -143,6 +148,7 @@ def test_counters_patterns_of_ranks_and_norms_are_asked_of_the_core():
 def test_this_check_finds_what_it_is_for():
     bad = ast.parse("self.global_steps += 1\nranks[i::n]\nlist(range(0, n, 2))\ndist.all_reduce(total)\nname += 1\naxes[::-1]")
     assert sorted(place.split(":")[1] for place in decided_by_hand("utils/groups.py", bad)) == ["1", "2", "3", "4"]
+    assert len(list(decided_by_hand("runtime/x.py", ast.parse("n // ranks + n % 2")))) == 2
 
 
 # What is not available

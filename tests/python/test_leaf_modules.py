@@ -141,6 +141,9 @@ def name_what_is_not_there():
     model = Model()
     with pytest.raises(Exception, match="where: zero_optimization.leaf_module.names"):
         deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config(3, {"names": ["nowhere"]}))
+    with pytest.raises(Exception, match="where: capstan.units"):
+        deepspeed.initialize(model=model, model_parameters=model.parameters(),
+                             config={**config(3), "capstan": {"units": ["nowhere"]}})
 
 
 def test_a_module_that_is_not_there_is_refused_by_the_name_of_its_key():

@@ -146,3 +146,27 @@ def group_norms(stage):
 @pytest.mark.parametrize("stage", [0, 1, 3])
 def test_norms_of_groups_are_those_of_their_whole_gradients(stage):
     assert ranks.run(2, group_norms, stage) == [True] * 2
+
+
+def equal_parts():
+    model = make()  # 66 elements
+    engine = deepspeed.initialize(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+                                  config=config(1))[0]
+    [flat], [parts] = engine.optimizer.bit16_groups_flat, engine.optimizer.parallel_partitioned_bit16_groups
+    assert [part.numel() for part in parts] == [18, 18, 18, 18]  # an even number each
+    assert torch.equal(torch.cat(parts), nn.functional.pad(flat, (0, 6)))
+    return True
+
+
+def test_parts_of_a_group_are_equal_and_filled_up():
+    assert ranks.run(4, equal_parts) == [True] * 4
+
+
+def equal_slices():
+    with deepspeed.zero.Init():
+        model = nn.Linear(5, 7)
+    return model.weight.partition_numel(), model.bias.partition_numel(), model.bias.padding_size()
+
+
+def test_slices_of_a_parameter_are_equal():
+    assert ranks.run(3, equal_slices) == [(12, 3, 2)] * 3

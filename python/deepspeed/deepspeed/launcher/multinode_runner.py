@@ -86,11 +86,11 @@ class OpenMPIRunner(_MpiRunner):
 
 
 class MPICHRunner(_MpiRunner):
-    name = "mpich"
+    name, count_flag = "mpich", "-n"
 
     def get_cmd(self, environment, active_resources):
         per_host = next(iter(self.resource_pool.values()))
-        return ["mpirun", "-n", str(self._ranks(self.resource_pool)), "-ppn", str(per_host),
+        return ["mpirun", self.count_flag, str(self._ranks(self.resource_pool)), "-ppn", str(per_host),
                 *shlex.split(self.args.launcher_args), *self._script()]
 
 
@@ -98,13 +98,8 @@ class IMPIRunner(MPICHRunner):
     name = "impi"
 
 
-class MVAPICHRunner(_MpiRunner):
-    name = "mvapich"
-
-    def get_cmd(self, environment, active_resources):
-        per_host = next(iter(self.resource_pool.values()))
-        return ["mpirun", "-np", str(self._ranks(self.resource_pool)), "-ppn", str(per_host),
-                *shlex.split(self.args.launcher_args), *self._script()]
+class MVAPICHRunner(MPICHRunner):
+    name, count_flag = "mvapich", "-np"
 
 
 class SlurmRunner(_MpiRunner):

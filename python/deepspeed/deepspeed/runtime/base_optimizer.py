@@ -122,7 +122,8 @@ class ZeROOptimizer(DeepSpeedOptimizer):
     def loss_scale_config(self):
         return types.SimpleNamespace(dynamic_loss_scale=self.dynamic_loss_scale, cur_scale=self.loss_scale,
                                      cur_iter=self.cur_iter, last_overflow_iteration=self.loss_scaler.last_overflow_iter,
-                                     scale_factor=2.0, scale_window=self.loss_scaler.scale_window,
+                                     scale_factor=self.loss_scaler.scale_factor,
+                                     scale_window=self.loss_scaler.scale_window,
                                      min_loss_scale=self.loss_scaler.min_scale,
                                      use_grad_scaling=self._engine.fp16_enabled())
 
@@ -235,8 +236,7 @@ class ZeROOptimizer(DeepSpeedOptimizer):
     def parallel_partitioned_bit16_groups(self):
         """Copies of the parameters, for each group one piece per rank."""
         ranks = self._engine.dp_world_size
-        return [[piece.clone() for piece in torch.nn.functional.pad(flat, (0, -flat.numel() % (2 * ranks))).chunk(ranks)]
-                for flat in self.bit16_groups_flat]
+        return [[flat_states.part_of(flat, 2, rank, ranks) for rank in range(ranks)] for flat in self.bit16_groups_flat]
 
     @property
     def accumulated_grads_in_cpu(self):

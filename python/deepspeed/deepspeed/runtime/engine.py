@@ -22,7 +22,7 @@ from deepspeed.runtime.engine_settings import EngineSettings
 from deepspeed.runtime.hand_back import hand_back
 from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
 from deepspeed.utils.z3_leaf_module import as_list
-from deepspeed.utils.timer import ThroughputTimer, is_due
+from deepspeed.utils.timer import ThroughputTimer
 
 MEMORY_OPT_ALLREDUCE_SIZE = 500000000
 
@@ -289,7 +289,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
                 self.lr_scheduler.step(**(lr_kwargs or {}))
             except TypeError:
                 self.lr_scheduler.step(self.train_batch_size())
-        if is_due(self.global_steps, self.steps_per_print()):
+        if self._report.log_due:
             log_dist(f"step={self.global_steps}, skipped={self.skipped_steps}, lr={self.get_lr()}, "
                      f"mom={self.get_mom()}", ranks=[0])
 

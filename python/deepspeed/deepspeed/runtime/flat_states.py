@@ -27,6 +27,13 @@ def _known_states(engine, optimizer):
     return next((each for each in everybodys if each is not None), ([], {}))
 
 
+def part_of(flat, stage, rank, ranks):
+    """One rank's part of a flat tensor, filled up as the others are; a copy."""
+    pieces = _C.flat_part([flat.numel()], stage, rank, ranks)
+    return torch.cat([flat[begin:begin + elems] if tensor == 0 else flat.new_zeros(elems)
+                      for tensor, begin, elems in pieces] or [flat[:0]])
+
+
 def _own_part(engine, params, name):
     """This rank's part of the flat state `name` of a group's parameters, read one parameter at a time."""
     rank, ranks = dist.get_rank(engine.data_parallel_group), dist.get_world_size(engine.data_parallel_group)

@@ -68,7 +68,7 @@ class DeepSpeedFP16Config(DeepSpeedConfigModel):
         return 2**self.initial_scale_power
 
     def dynamic_loss_scale_args(self):
-        return {"init_scale": 2**self.initial_scale_power, "scale_window": self.loss_scale_window,
+        return {"init_scale": self.initial_dynamic_scale(), "scale_window": self.loss_scale_window,
                 "delayed_shift": self.hysteresis, "consecutive_hysteresis": self.consecutive_hysteresis,
                 "min_scale": self.min_loss_scale}
 

@@ -5,7 +5,9 @@ import types
 from deepspeed.later import refuse
 
 # The C++ kernels that the package carries.
-_PRESENT = {"cpu_adam", "cpu_adagrad", "cpu_lion", "fused_adam", "fused_lion", "fused_lamb", "utils"}
+_KERNELS = {"CPUAdamBuilder": "cpu_adam", "CPUAdagradBuilder": "cpu_adagrad", "CPULionBuilder": "cpu_lion",
+            "FusedAdamBuilder": "fused_adam", "FusedLionBuilder": "fused_lion", "FusedLambBuilder": "fused_lamb"}
+_PRESENT = {*_KERNELS.values(), "utils"}
 _ABSENT = {"AsyncIOBuilder": "async_io", "GDSBuilder": "gds", "FPQuantizerBuilder": "fp_quantizer",
            "EvoformerAttnBuilder": "evoformer_attn", "TransformerBuilder": "transformer",
            "StochasticTransformerBuilder": "stochastic_transformer", "InferenceBuilder": "transformer_inference",
@@ -39,30 +41,6 @@ class OpBuilder:
         return {}
 
 
-class CPUAdamBuilder(OpBuilder):
-    NAME = "cpu_adam"
-
-
-class CPUAdagradBuilder(OpBuilder):
-    NAME = "cpu_adagrad"
-
-
-class CPULionBuilder(OpBuilder):
-    NAME = "cpu_lion"
-
-
-class FusedAdamBuilder(OpBuilder):
-    NAME = "fused_adam"
-
-
-class FusedLionBuilder(OpBuilder):
-    NAME = "fused_lion"
-
-
-class FusedLambBuilder(OpBuilder):
-    NAME = "fused_lamb"
-
-
 class UtilsBuilder(OpBuilder):
     NAME = "utils"
 
@@ -78,7 +56,7 @@ class NotImplementedBuilder(OpBuilder):
         raise ValueError("operators are not built separately: Capstan's library already contains what it needs")
 
 
-for _class, _name in _ABSENT.items():
+for _class, _name in {**_KERNELS, **_ABSENT}.items():
     globals()[_class] = type(_class, (OpBuilder, ), {"NAME": _name})
 
 ALL_OPS = {cls.NAME: cls for cls in OpBuilder.__subclasses__()}

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 import capstan
-from capstan import sharded_init
+from capstan import _C, sharded_init
 from capstan.params import ParamStatus as ZeroParamStatus  # noqa: F401
 from capstan.errors import ConfigError
 from capstan.params import EngineParam, ShardedParameter, handle_of
@@ -207,7 +207,7 @@ def _param_methods():
             sharded_init.shard_beside(param, handle)
 
     def partition_numel(self):
-        return -(-self.ds_numel // dist.get_world_size())
+        return sum(elems for _, _, elems in _C.flat_part([self.ds_numel], 3, 0, dist.get_world_size()))
 
     def ds_summary(self, **unused):
         return {"id": self.ds_id, "status": self.ds_status.name, "numel": self.numel(), "ds_numel": self.ds_numel,
