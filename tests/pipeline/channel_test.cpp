@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "capstan/base/error.h"
+#include "tests/support/foreign_backend.h"
 #include "tests/support/run_ranks.h"
 
 namespace capstan::pipeline {
@@ -175,6 +176,12 @@ TEST(Channel, RefusesWhatHasNoPlainMemory) {
         EXPECT_THROW(channel.send(output(0), {at::ones({2, 2}).to_sparse()}), ConfigError);
       },
       [](Channel&) {});
+}
+
+TEST(Channel, RefusesNccl) {
+  const auto hub = comm::make_loopback_hub(2);
+  comm::Group group(c10::make_intrusive<test::ForeignBackend>(comm::make_loopback(hub, 0), "nccl"));
+  EXPECT_THROW(Channel(group, 1, at::kCPU), ConfigError);
 }
 
 TEST(Channel, NobodyTakesWhatNobodyReceives) {

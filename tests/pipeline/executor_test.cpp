@@ -14,6 +14,7 @@
 #include "capstan/pipeline/activations.h"
 #include "capstan/pipeline/schedules.h"
 #include "tests/pipeline/test_stage.h"
+#include "tests/support/foreign_backend.h"
 #include "tests/support/run_ranks.h"
 
 namespace capstan::pipeline {
@@ -22,12 +23,19 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-Trained with_pipeline(Kind kind, const Shape& shape, RunRanksOptions options = {}) {
+// `backend`: empty for our own; else one of somebody else's with this name.
+Trained with_pipeline(Kind kind, const Shape& shape, const RunRanksOptions& options = {},
+                      const std::string& backend = "") {
   Trained result;
   std::mutex mutex;
+  const auto hub = comm::make_loopback_hub(shape.stages);
   run_ranks(
       shape.stages,
-      [&](comm::Group& group) {
+      [&](comm::Group& ours) {
+        comm::Group foreign(c10::make_intrusive<test::ForeignBackend>(
+                                comm::make_loopback(hub, ours.rank()), backend),
+                            {.timeout = options.timeout});
+        comm::Group& group = backend.empty() ? ours : foreign;
         TestStage stage(shape, group.rank());
         Executor executor(make_schedule(kind, shape), group, stage, at::kCPU);
         Tensors losses;
@@ -44,7 +52,7 @@ Trained with_pipeline(Kind kind, const Shape& shape, RunRanksOptions options = {
           result.params[shape.part(group.rank(), chunk)] = stage.layers[chunk]->parameters();
         }
       },
-      std::move(options));
+      options);
   return result;
 }
 
@@ -98,6 +106,20 @@ TEST(Executor, SlowTransfersChangeNothing) {
   const Trained expected = without_pipeline(3, 6);
   for (const Kind kind : {Kind::gpipe, Kind::one_f_one_b, Kind::zb_h1, Kind::deepspeed}) {
     expect_equal(with_pipeline(kind, shape, slow), expected, named(kind, shape));
+  }
+}
+
+// As over Gloo, which tells the end of a transfer only to whoever waits for it.
+TEST(Executor, OtherBackendsGiveThemToo) {
+  for (const std::string backend : {"foreign", "gloo"}) {
+    const Shape shape = {.stages = 3, .micro_batches = 6};
+    const Trained expected = without_pipeline(3, 6);
+    for (const Kind kind : {Kind::gpipe, Kind::one_f_one_b, Kind::zb_h1, Kind::deepspeed}) {
+      expect_equal(with_pipeline(kind, shape, {}, backend), expected, named(kind, shape));
+    }
+    const Shape chunks = {.stages = 2, .micro_batches = 4, .chunks = 2};
+    expect_equal(with_pipeline(Kind::interleaved, chunks, {}, backend), without_pipeline(4, 4),
+                 named(Kind::interleaved, chunks));
   }
 }
 

@@ -13,10 +13,13 @@ namespace capstan::test {
 // Any backend without what makes it ours: stands for one that the caller hands in (Gloo, UCC).
 class ForeignBackend final : public c10d::Backend {
  public:
-  explicit ForeignBackend(c10::intrusive_ptr<c10d::Backend> inner)
-      : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
+  // Group treats one named "gloo" as it treats Gloo.
+  explicit ForeignBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string name = "foreign")
+      : Backend(inner->getRank(), inner->getSize()),
+        inner_(std::move(inner)),
+        name_(std::move(name)) {}
 
-  const std::string getBackendName() const override { return "foreign"; }
+  const std::string getBackendName() const override { return name_; }
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& out, at::Tensor& in,
                                                  const c10d::AllgatherOptions& how) override {
     return inner_->_allgather_base(out, in, how);
@@ -47,6 +50,7 @@ class ForeignBackend final : public c10d::Backend {
 
  private:
   const c10::intrusive_ptr<c10d::Backend> inner_;
+  const std::string name_;
 };
 
 }  // namespace capstan::test
