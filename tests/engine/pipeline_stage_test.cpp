@@ -148,7 +148,7 @@ void on_mesh(const engine::Options& options, const Shape& shape, const Act& act)
         parts.push_back(shape.part(pipe.rank(), chunk));
       }
       Chain model(parts);
-      Engine engine(model, options, {.group = &data, .groups = &maker, .pipe = &pipe});
+      Engine engine(model, options, {.group = {data, maker}, .pipe = &pipe});
       ChainStage stage(engine, model, shape, data.rank());
       act(engine, stage, pipe, data.rank());
     } catch (const std::exception& error) {
