@@ -135,6 +135,11 @@ store::Placement optimizer_placement(const Table& table) {
                       table.flag("zero_optimization.cpu_offload"));
 }
 
+bool may_write_gathered(const Table& table) {
+  const std::string checks = "zero_optimization.enable_sanity_checks";
+  return table.given(checks) && !table.flag(checks);  // its default is no answer
+}
+
 bool asks_for_reports(const Table& table) {
   const profile::Options profile = to_profile(table);
   return profile.steps_per_print > 0 || profile.wall_clock_breakdown || profile.memory_breakdown ||

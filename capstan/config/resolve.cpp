@@ -80,7 +80,7 @@ Outcome check(const json::Document& document, const Context& context) {
   Walked walked = walk(document, context);
   Outcome outcome{.problems = std::move(walked.problems), .warnings = std::move(walked.warnings)};
   Table& table = walked.table;
-  derive_values(table, context.hidden_size);
+  derive_values(table, context);
   RuleFindings findings = check_rules(table, document.source, context.world_size);
   append_infos(outcome.problems, std::move(findings.problems));
   append_infos(outcome.warnings, std::move(findings.warnings));

@@ -7,9 +7,18 @@ from torch import Tensor
 class Config:
     warnings: list[tuple[str, str, str]]
     world_size: int
-    param_dtype: Any  # torch.dtype
-    offloads_optimizer: bool
+    param_dtype: Any  # torch.dtype, as the next two
+    reduce_dtype: Any
+    autocast_dtype: Any
+    loss_scale: float
+    dynamic_loss_scale: bool
     casts_inputs: bool
+    shards_optimizer: bool
+    shards_gradients: bool
+    shards_params: bool
+    optimizer_kind: str | None
+    offloads_optimizer: bool
+    may_write_gathered: bool
     asks_for_reports: bool
     def value(self, path: str) -> Any: ...
     def section(self, path: str) -> dict[str, Any]: ...
@@ -29,6 +38,9 @@ class ConfigDocument:
     source: str
 
 def config_defaults(section: str, type: str = ...) -> dict[str, Any]: ...
+LOSS_SCALE_FACTOR: float
+def initial_loss_scale(initial_scale_power: int) -> float: ...
+def lone_defaults(section: str, stage: int = ...) -> dict[str, Any]: ...
 def config_sections() -> list[str]: ...
 def read_config(given: Any) -> ConfigDocument: ...
 def resolve_config(document: ConfigDocument, *, world_size: int | None = ..., hidden_size: int | None = ...,
@@ -95,7 +107,7 @@ class Group:
     rank: int
     size: int
     failed: bool
-    def __init__(self, backend: Any, name: str = ..., timeout_s: float = ..., store: Any = ...,
+    def __init__(self, backend: Any, name: str = ..., timeout_s: float | None = ..., store: Any = ...,
                  ordered: bool = ..., beside: Group | None = ...) -> None: ...
     def any(self, flag: Tensor) -> bool: ...
     def recent_operations(self) -> str: ...

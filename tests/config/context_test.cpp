@@ -106,6 +106,17 @@ TEST(Doors, AKeyThatOnlyOthersActOnIsNeverTakenInSilence) {
   EXPECT_THAT(warnings_of(spans, at_door(Door::deepspeed_package)), HasSubstr("no effect here"));
 }
 
+TEST(Doors, ThePackageDeepspeedShufflesAsTorchDoes) {
+  const auto seed = [](const char* text, Context context) {
+    const Resolved resolved = resolve_text(text, context);
+    EXPECT_EQ(resolved.table.integer("capstan.seed"), std::int64_t(resolved.data.seed));
+    return resolved.data.seed;
+  };
+  EXPECT_EQ(seed("{}", at_door(Door::deepspeed_package)), 0u);
+  EXPECT_EQ(seed("{}", at_door(Door::program)), 1234u);  // --seed of capstan train comes first
+  EXPECT_EQ(seed(R"({"capstan": {"seed": 7}})", at_door(Door::deepspeed_package)), 7u);
+}
+
 TEST(Doors, AFeatureOfOnePackageIsRefusedElsewhereAndTheMessageNamesIt) {
   const char* const text = R"({"torch_autocast": {"enabled": true, "dtype": "bfloat16"}})";
   EXPECT_EQ(problems_of(text, at_door(Door::deepspeed_package)), "");

@@ -203,8 +203,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
             return super().forward(*args, **kwargs)
 
     def torch_autocast_dtype(self):
-        from deepspeed.runtime.torch_autocast import dtype_of
-        return dtype_of(self._config.torch_autocast_dtype) or torch.bfloat16
+        return self._config.view.autocast_dtype
 
     def __getattr__(self, name):
         """What the engine does not have is looked up on the model."""
@@ -315,7 +314,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
     @contextlib.contextmanager
     def coalesce_grad_reduction(self):
         """Several backwards, one reduction."""
-        assert self.zero_optimization_stage() in (1, 2, 3), "coalesce_grad_reduction requires ZeRO stage 1, 2 or 3"
+        assert self.zero_optimization(), "coalesce_grad_reduction requires ZeRO stage 1, 2 or 3"
         self.core.change_no_sync(1)
         try:
             yield
@@ -375,11 +374,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return DeepSpeedDataLoader(dataset, batch_size or self.train_micro_batch_size_per_gpu(),
                                    group=self.data_parallel_group, route=route, data_sampler=data_sampler,
                                    collate_fn=collate_fn, workers=num_local_io_workers or 0,
-                                   drop_last=self._config.dataloader_drop_last, seed=self._sampling_seed())
-
-    def _sampling_seed(self):
-        view = self._config.view
-        return view.value("capstan.seed") if view.given("capstan.seed") else 0
+                                   drop_last=self._config.dataloader_drop_last, seed=self._config.view.value("capstan.seed"))
 
     @property
     def is_compiled(self):
