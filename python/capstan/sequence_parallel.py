@@ -58,6 +58,19 @@ def exchange(tensor, split, join, group):
     return _C.exchange(tensor, split, join, core_of(group, tensor.device))
 
 
+def part_length(length, size):
+    """How many positions of a sequence each of `size` ranks has."""
+    if length % size:
+        raise ConfigError(f"sequences of {length} cannot be cut into {size} equal parts", "sequence parallelism",
+                          f"fill them up to a multiple of {size}")
+    return length // size
+
+
+def queries_per_key(query, key):
+    """How many query heads use each key head."""
+    return query.shape[1] // key.shape[1]
+
+
 def even_parts(items, parts):
     """Sizes that differ by one at most, the larger ones first."""
     return [items // parts + (i < items % parts) for i in range(parts)]

@@ -74,7 +74,7 @@ class UlyssesSPAttentionHF(torch.nn.Module):
         query, key, value = sequence_parallel.to_heads(query, key, value, self.process_group)
         if self.core_attn_implementation != "sdpa":
             mask = None  # they find documents by their positions
-        with self._groups_of(module, query.shape[1] // key.shape[1]):
+        with self._groups_of(module, sequence_parallel.queries_per_key(query, key)):
             output, weights = self.attn(module, query, key, value, mask, *args, **kwargs)
         output = sequence_parallel.exchange(output, 1, 2, self.process_group)  # [batch, sequence, heads, width]
         return output.flatten(2), weights
@@ -128,11 +128,11 @@ class UlyssesSPAttentionHF(torch.nn.Module):
         text = config.get_text_config()
         heads = text.num_attention_heads
         made = cls(attn=function, batch_size=micro_batch_size, attn_head_count=heads,
-                   attn_head_size=getattr(text, "head_dim", None) or text.hidden_size // heads,
+                   attn_head_size=getattr(text, "head_dim", None),
                    kv_head_count=getattr(text, "num_key_value_heads", None) or heads,
                    num_hidden_layers=text.num_hidden_layers, process_group=mpu.get_sequence_parallel_group(),
                    seq_length_is_variable=seq_length_is_variable,
-                   local_seq_length=None if seq_length is None else seq_length // sequence_parallel_size,
+                   local_seq_length=seq_length and sequence_parallel.part_length(seq_length, sequence_parallel_size),
                    global_seq_length=seq_length, disable_in_eval=disable_in_eval)
         made.core_attn_implementation = core_attn_implementation
         ALL_ATTENTION_FUNCTIONS[core_attn_implementation] = made

@@ -5,6 +5,8 @@ import collections
 import torch
 import torch.distributed as dist
 
+from capstan import sequence_parallel
+
 
 class UlyssesSPDataLoaderAdapter:
     """Every rank's batches, one after the other, each cut along the sequence over the ranks of `sp_group`.
@@ -48,9 +50,7 @@ class UlyssesSPDataLoaderAdapter:
             raise ValueError("sequence parallelism needs `position_ids` in every batch, so that a token keeps its place in the "
                              "whole sequence: torch.arange(length) of each sample, or of each document of a packed one")
         length = batch["input_ids"].shape[1]
-        if length % self.sp_world_size:
-            raise ValueError(f"sequences of {length} cannot be cut into {self.sp_world_size} equal parts: "
-                             f"fill them up to a multiple of {self.sp_world_size}")
+        sequence_parallel.part_length(length, self.sp_world_size)
         if "labels" in batch:
             labels = batch.pop("labels")
             batch["shift_labels"] = torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
