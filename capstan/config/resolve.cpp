@@ -1,10 +1,12 @@
 #include "capstan/config/resolve.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "capstan/base/text.h"
 #include "capstan/config/apply.h"
@@ -20,7 +22,8 @@ namespace {
 constexpr const char* kTrain = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
-constexpr const char* kSequence = "sequence_parallel_size";
+// Sizes of axes whose ranks share a model and its data.
+constexpr std::array kSharing = {"sequence_parallel_size"};
 
 void append_infos(std::vector<ErrorInfo>& to, std::vector<ErrorInfo> from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
@@ -46,23 +49,31 @@ bool told(const std::vector<ErrorInfo>& problems, const char* path) {
                      [&](const ErrorInfo& problem) { return problem.where.ends_with(place); });
 }
 
-// Ranks that share a sequence see the same samples: the batch counts them once.
+// Ranks that see different data: those that share a model see the same, and the batch counts them
+// once.
 BatchNumber data_ranks(const Table& table, const Context& context, const std::string& source,
                        std::vector<ErrorInfo>& problems) {
   if (!context.world_size) return {};
   const std::int64_t all = *context.world_size;
-  const std::int64_t sharing = table.integer(kSequence);
+  std::int64_t sharing = 1;
+  std::vector<std::string> sizes;  // "2 (sequence_parallel_size)"
+  for (const char* path : kSharing) {
+    const std::int64_t size = std::clamp<std::int64_t>(table.integer(path), 1, all + 1);
+    if (size > 1) sizes.push_back(fmt::format("{} ({})", table.integer(path), path));
+    sharing *= size;
+  }
   if (sharing == 1) return {.value = all, .origin = context.world_size_origin};
   if (all % sharing != 0) {
     problems.push_back(
-        {.what = fmt::format("{} cannot share sequences in groups of {} ({})", counted(all, "rank"),
-                             sharing, describe(context.world_size_origin)),
-         .where = fmt::format("{} ({})", source, kSequence),
+        {.what = fmt::format("{} ({}) cannot share sequences in groups of {}",
+                             counted(all, "rank"), describe(context.world_size_origin),
+                             fmt::join(sizes, " x ")),
+         .where = fmt::format("{} ({})", source, kSharing.front()),
          .fix = "use a size that divides the number of ranks"});
   }
   return {.value = std::max<std::int64_t>(1, all / sharing),
           .origin = {OriginKind::derived,
-                     fmt::format("{} / {} ({})", counted(all, "rank"), sharing, kSequence)}};
+                     fmt::format("{} / {}", counted(all, "rank"), fmt::join(sizes, " / "))}};
 }
 
 // Completes the three batch keys of the table, over ranks that see different data.

@@ -76,14 +76,15 @@ def batches(size, documents):
         yield {key: value.chunk(size, 1)[part] for key, value in whole.items()}
 
 
-def trained(stage, size, key_heads, more, documents=1):
+def trained(stage, size, key_heads, more, documents=1, early=False):
     """(losses of all data-parallel ranks' samples, weights) after a few steps."""
-    model = llama(key_heads)
+    with deepspeed.zero.Init(config_dict_or_path=config(stage, size, **more), enabled=early):
+        model = llama(key_heads)
     mpu = UlyssesSPAttentionHF.register_with_transformers(
         model, core_attn_implementation="sdpa", sequence_parallel_size=size, micro_batch_size=1)
     engine = deepspeed.initialize(model=model, config=config(stage, size, **more), mpu=mpu)[0]
     assert engine.dp_world_size == dist.get_world_size() // size and engine.sequence_parallel_size == size
-    assert engine.train_batch_size() == engine.dp_world_size
+    assert engine.train_batch_size() == engine.dp_world_size * engine.gradient_accumulation_steps()
     losses = []
     for batch in batches(size, documents):
         share, mean = loss_of(engine, batch, engine.seq_parallel_group)
@@ -128,6 +129,12 @@ def test_documents_in_one_sequence_do_not_see_each_other():
     wanted = ranks.run(1, trained, 2, 1, 2, {}, 3)[0]
     for size in (2, 4):  # key heads that are copied meet the mask too
         compare(ranks.run(size, trained, 2, size, 2, {}, 3)[0], wanted, 2e-5)
+
+
+def test_weights_that_are_sharded_as_they_are_made_and_micro_batches():
+    more = {"gradient_accumulation_steps": STEPS}
+    wanted = ranks.run(1, trained, 3, 1, 2, more)[0]
+    compare(ranks.run(2, trained, 3, 2, 2, more, 1, True)[0], wanted, 2e-5)
 
 
 def test_half_precision_and_clipping():
