@@ -10,6 +10,7 @@
 
 #include "capstan/models/blueprint.h"
 #include "capstan/models/sequences.h"
+#include "capstan/models/stage.h"
 
 namespace capstan::models {
 
@@ -36,6 +37,9 @@ class Model {
   virtual std::vector<at::Tensor> next_logits(std::span<Sequences> all) = 0;
 
   virtual std::vector<NamedWeight> file_weights() = 0;
+
+  // Null: models of this kind cannot be cut into stages.
+  virtual Stage* as_stage() { return nullptr; }
 };
 
 // As an engine takes it.

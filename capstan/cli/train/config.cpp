@@ -29,6 +29,22 @@ double learning_rate(std::int64_t width, std::int64_t max_steps) {
                    kLargestRise * static_cast<double>(warmup_steps(max_steps))});
 }
 
+void check_pipe(const Arguments& arguments, int ranks) {
+  if (arguments.pipe == 1) return;
+  const std::string where = fmt::format("--pipe {}", arguments.pipe);
+  if (arguments.no_optimizer_step || arguments.no_communication) {
+    throw ConfigError({.what = "a pipeline cannot be measured without its steps or transfers",
+                       .where = where,
+                       .fix = "leave out --no-optimizer-step and --no-communication"});
+  }
+  if (ranks % arguments.pipe == 0) return;
+  throw ConfigError({.what = fmt::format("{} ranks do not divide into pipelines of {} stages",
+                                         ranks, arguments.pipe),
+                     .where = where,
+                     .fix = fmt::format("start a multiple of {} ranks, e.g. -n {}", arguments.pipe,
+                                        arguments.pipe)});
+}
+
 // What "auto" stands for in a run of ours.
 std::map<std::string, json::Value> auto_values(const Arguments& arguments, std::int64_t width,
                                                bool bf16) {
@@ -63,11 +79,13 @@ std::int64_t sequence_length(const Arguments& arguments) {
 
 config::Resolved training_config(const Arguments& arguments, const Ranks& ranks) {
   const json::Document document =
-      arguments.config.empty() ? json::read_document(default_config(), "the default configuration")
-                               : json::read_argument(arguments.config);
+      arguments.config.empty()
+          ? json::read_document(default_config(arguments.pipe), "the default configuration")
+          : json::read_argument(arguments.config);
   config::Context context;
   const std::int64_t width = model_blueprint(arguments.model, arguments.seed)->sizes().width;
-  context.world_size = ranks.count;
+  check_pipe(arguments, ranks.count);
+  context.world_size = ranks.count / arguments.pipe;  // that see different data
   context.door = config::Door::program;
   context.trains = true;
   context.hidden_size = width;
@@ -78,6 +96,7 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
     context.auto_values = auto_values(arguments, width, bf16);
     resolved = config::resolve(document, context);
   }
+  resolved.engine.mesh.pipe = arguments.pipe;
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;
   const CheckpointArguments& checkpoint = arguments.checkpoint;
