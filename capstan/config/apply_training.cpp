@@ -105,6 +105,15 @@ schedule::OneCycle to_one_cycle(const Table& table) {
   return cycle;
 }
 
+// Of gradients; empty: that of the parameters.
+std::string wire_dtype(const Table& table) {
+  std::string wire;
+  if (table.integer("sequence_parallel_size") > 1) {
+    wire = table.text("seq_parallel_communication_data_type");
+  }
+  return wire.empty() ? table.text("communication_data_type") : wire;
+}
+
 }  // namespace
 
 DType parse_dtype(std::string_view spelling) {
@@ -135,7 +144,7 @@ precision::Options to_precision(const Table& table) {
   options.master = dtype_or(table, "capstan.master_dtype", masters);
   options.optimizer_state =
       dtype_or(table, "capstan.optimizer_state_dtype", half_states ? DType::bf16 : DType::fp32);
-  if (const std::string wire = table.text("communication_data_type"); !wire.empty()) {
+  if (const std::string wire = wire_dtype(table); !wire.empty()) {
     options.reduce = parse_dtype(wire);
   }
   if (const std::string buffers = table.text("data_types.buffer_dtype"); !buffers.empty()) {

@@ -236,7 +236,7 @@ class ZeROOptimizer(DeepSpeedOptimizer):
     @property
     def parallel_partitioned_bit16_groups(self):
         """Copies of the parameters, for each group one piece per rank."""
-        ranks = self._engine.dp_world_size
+        ranks = self._engine.seq_dp_world_size
         return [[flat_states.part_of(flat, 2, rank, ranks) for rank in range(ranks)] for flat in self.bit16_groups_flat]
 
     @property

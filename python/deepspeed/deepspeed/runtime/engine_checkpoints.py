@@ -27,11 +27,13 @@ def _checkpoint_parallel_metadata(mpu):
         found = (getattr(mpu, name, None) for name in names)
         return next((get() for get in found if get is not None), 1)
 
+    # Where sequences are shared, that name stands for the ranks that do.
+    any_axis = () if hasattr(mpu, "get_sequence_parallel_world_size") else ("get_model_parallel_world_size",)
     return {constants.CHECKPOINT_PARALLEL_DIMS: {
         constants.CHECKPOINT_PP_DEGREE: degree("get_pipe_parallel_world_size",
                                                "get_pipeline_model_parallel_world_size"),
         constants.CHECKPOINT_TP_DEGREE: degree("get_slice_parallel_world_size", "get_tensor_model_parallel_world_size",
-                                               "get_model_parallel_world_size")}}
+                                               *any_axis)}}
 
 
 class EngineCheckpoints:
