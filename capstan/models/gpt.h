@@ -46,7 +46,6 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
   std::shared_ptr<recompute::SpanTimes> span_times = std::make_shared<recompute::SpanTimes>();
 
  private:
-  at::Tensor run_blocks(at::Tensor x);
   void check_length(std::int64_t tokens) const;
 
   GptOptions options_;

@@ -85,6 +85,14 @@ WeightCut cut_ranges(std::vector<std::int64_t> shape, std::size_t dim,
   return cut;
 }
 
+WeightCut first_rows(WeightCut cut, std::int64_t rows) {
+  cut.shape.front() = rows;
+  if (cut.dim != 0) return cut;
+  std::vector<ElemRange> kept;
+  for (const ElemRange& range : cut.ranges) kept.push_back(layout::intersect(range, {0, rows}));
+  return cut_ranges(std::move(cut.shape), cut.dim, kept);
+}
+
 std::int64_t VocabCut::used_rows() const {
   return std::clamp<std::int64_t>(used - rows.begin, 0, rows.size());
 }

@@ -45,6 +45,9 @@ WeightCut cut_blocks(std::vector<std::int64_t> shape, std::size_t dim,
 WeightCut cut_ranges(std::vector<std::int64_t> shape, std::size_t dim,
                      std::span<const layout::ElemRange> ranges);
 
+// The same cut of the weight's first `rows` rows alone; may leave a rank with none.
+WeightCut first_rows(WeightCut cut, std::int64_t rows);
+
 // The rows of a vocabulary that a rank has. Rows from `used` on exist inside only.
 struct VocabCut {
   std::int64_t used = 0;

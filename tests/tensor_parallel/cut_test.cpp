@@ -82,6 +82,12 @@ TEST(Cut, JoinsBlocksThatTouch) {
             (std::vector<ElemRange>{{0, 3}, {5, 9}}));
 }
 
+TEST(Cut, KeepsTheFirstRows) {
+  EXPECT_EQ(first_rows(cut_evenly({8, 3}, 0, {1, 2}), 6), (WeightCut{{6, 3}, 0, {{4, 6}}}));
+  EXPECT_EQ(first_rows(cut_evenly({8, 3}, 0, {1, 2}), 4), (WeightCut{{4, 3}, 0, {}}));
+  EXPECT_EQ(first_rows(cut_evenly({8, 4}, 1, {1, 2}), 6), (WeightCut{{6, 4}, 1, {{2, 4}}}));
+}
+
 TEST(Cut, RefusesMoreRanksThanParts) {
   try {
     even_part(3, {0, 4});
