@@ -17,13 +17,31 @@
 #include "capstan/shard/memory.h"
 
 namespace capstan::engine {
+namespace {
+
+// A view says itself what is a slice, or the extras do.
+void take_slices(shard::ModelView& view, const ModelExtras& extras) {
+  for (const StoredAs& each : extras.stored_as) {
+    if (!each.slice) continue;
+    const auto found = std::ranges::find(view.names, each.in_model);
+    if (found == view.names.end()) {
+      throw InternalError(
+          {.what = fmt::format("'{}' is a slice, but no parameter", each.in_model)});
+    }
+    view.slices.resize(view.names.size());
+    view.slices[static_cast<std::size_t>(found - view.names.begin())] = each.slice;
+  }
+}
+
+}  // namespace
 
 EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
     : options(std::move(given)),
       run{.loss_scale = precision::initial_loss_scale(options.precision)},
       extras_(std::move(parts.extras)) {
   check(options, parts.optimizer != nullptr || parts.updater != nullptr);
-  const shard::ModelView model = view(options);
+  shard::ModelView model = view(options);
+  take_slices(model, extras_);
   join(parts, model.home());
   std::ranges::copy(shared_values(options), std::back_inserter(parts.shared));
   check_agreement(*group_, model.home(), parts.shared);

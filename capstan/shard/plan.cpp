@@ -24,6 +24,7 @@ struct UnitKey {
   bool trainable = true;
   DType dtype = DType::fp32;
   std::optional<DType> travel;
+  layout::Axes copies;
   auto operator<=>(const UnitKey&) const = default;
 };
 
@@ -53,6 +54,7 @@ std::string unit_name(const UnitKey& key, const std::vector<BoundarySpec>& bound
                          ? "resident"
                          : boundaries[static_cast<std::size_t>(key.boundary)].name;
   if (name.empty()) name = "model";
+  if (!key.copies.empty()) name += " (copied)";
   return key.trainable ? name : name + " (frozen)";
 }
 
@@ -63,13 +65,15 @@ UnitSpec make_unit(const UnitKey& key, std::vector<int> members, std::string uni
   for (const int index : members) {
     numels.push_back(params[static_cast<std::size_t>(index)].numel());
   }
+  UnitAxes axes = options.axes;
+  axes.copies = key.copies;
   return {.name = std::move(unit),
           .params = std::move(members),
           .dtype = key.dtype,
           .trainable = key.trainable,
           .travel = key.travel,
           .resident = key.boundary == kNoBoundary,
-          .axes = options.axes,
+          .axes = axes,
           .near_shards = options.near_shards,
           .layout = layout::FlatLayout(numels, options.shards,
                                        options.align_bytes / size_bytes(key.dtype))};
@@ -92,7 +96,8 @@ Plan make_plan(std::vector<ParamSpec> params, const std::vector<BoundarySpec>& b
   const std::vector<int> owner = owners(params, boundaries, options);
   std::map<UnitKey, std::vector<int>> members;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    members[{owner[i], params[i].trainable, params[i].dtype, params[i].travel}].push_back(
+    const layout::Axes copies = params[i].slice ? layout::Axes{} : options.axes.copies;
+    members[{owner[i], params[i].trainable, params[i].dtype, params[i].travel, copies}].push_back(
         static_cast<int>(i));
   }
 
@@ -146,9 +151,9 @@ std::uint64_t fingerprint_if(const Plan& plan, const std::function<bool(const Un
   }
   for (const UnitSpec& unit : plan.units) {
     if (!counts(unit)) continue;
-    mix(fmt::format("{} {} {} {} {} {};", unit.name, fmt::join(unit.params, ","),
+    mix(fmt::format("{} {} {} {} {} {} {};", unit.name, fmt::join(unit.params, ","),
                     unit.layout.padded_elems(), to_string(unit.axes.cut),
-                    to_string(unit.axes.summed), unit.near_shards));
+                    to_string(unit.axes.summed), to_string(unit.axes.copies), unit.near_shards));
   }
   return hash;
 }

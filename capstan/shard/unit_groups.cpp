@@ -11,10 +11,11 @@ ModelGroups model_groups(const Plan& plan, comm::MeshGroups& mesh) {
     return mesh.mesh().size(axes) > 1 ? &mesh.over(axes) : nullptr;
   };
   for (const UnitSpec& unit : plan.units) {
-    groups.units.push_back({.cut = &mesh.over(unit.axes.cut),
-                            .summed = if_several(unit.axes.summed),
-                            .near = unit.near_shards > 0 ? &mesh.over(unit.axes.near) : nullptr,
-                            .counted = mesh.place(unit.axes.summed) == 0});
+    groups.units.push_back(
+        {.cut = &mesh.over(unit.axes.cut),
+         .summed = if_several(unit.axes.summed),
+         .near = unit.near_shards > 0 ? &mesh.over(unit.axes.near) : nullptr,
+         .counted = mesh.place(unit.axes.summed) == 0 && mesh.place(unit.axes.copies) == 0});
   }
   return groups;
 }
