@@ -12,6 +12,7 @@
 #include "capstan/engine/join_ranks.h"
 #include "capstan/engine/room.h"
 #include "capstan/engine/settings.h"
+#include "capstan/engine/tie_stages.h"
 #include "capstan/engine/together.h"
 #include "capstan/profile/event_clock.h"
 #include "capstan/shard/memory.h"
@@ -42,6 +43,7 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
   check(options, parts.optimizer != nullptr || parts.updater != nullptr);
   shard::ModelView model = view(options);
   take_slices(model, extras_);
+  tie_stages(model, parts.ties, options.mesh.pipe);
   join(parts, model.home());
   std::ranges::copy(shared_values(options), std::back_inserter(parts.shared));
   check_agreement(*group_, model.home(), parts.shared);
