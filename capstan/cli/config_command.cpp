@@ -38,7 +38,7 @@ config::Context context_of(const ConfigArguments& arguments) {
   }
   const RankEnv env = read_rank_env(process_env());
   if (!env.launcher.empty()) {
-    context.world_size = env.world_size;
+    context.ranks = env.world_size;
     context.world_size_origin = {config::OriginKind::environment,
                                  fmt::format("world size set by {}", env.launcher)};
   }

@@ -45,15 +45,38 @@ bool told(const std::vector<ErrorInfo>& problems, const char* path) {
                      [&](const ErrorInfo& problem) { return problem.where.ends_with(place); });
 }
 
+// Data-parallel ranks; no value where nobody knows yet how many.
+BatchNumber data_ranks(const Table& table, const Context& context,
+                       std::vector<ErrorInfo>& problems) {
+  if (!context.ranks) {
+    if (!context.world_size) return {};
+    return {.value = *context.world_size, .origin = context.world_size_origin};
+  }
+  const Entry& size = *table.find("tensor_parallel.autotp_size");
+  const std::int64_t tensor = std::max<std::int64_t>(1, *size.value.integer());
+  if (tensor == 1) return {.value = *context.ranks, .origin = context.world_size_origin};
+  if (*context.ranks % tensor != 0) {
+    problems.push_back(
+        {.what = fmt::format("{} cannot form groups of {} that split every layer",
+                             counted(*context.ranks, "rank"), tensor),
+         .where = fmt::format("{} (tensor_parallel.autotp_size)", describe(size.origin)),
+         .fix = fmt::format("start a multiple of {}, or choose a size that divides {}",
+                            counted(tensor, "rank"), *context.ranks)});
+    return {};
+  }
+  return {.value = *context.ranks / tensor,
+          .origin = {OriginKind::environment,
+                     fmt::format("{} with {} per model", counted(*context.ranks, "rank"), tensor)}};
+}
+
 // Completes the three batch keys of the table; the result also holds the number of ranks.
-Batch solve_batch(Table& table, const Context& context, const std::string& source, bool required) {
+Batch solve_batch(Table& table, const BatchNumber& ranks, const std::string& source,
+                  bool required) {
   Batch batch{.train = batch_number(table, kTrain),
               .micro = batch_number(table, kMicro),
               .accumulation = batch_number(table, kAccumulation),
+              .ranks = ranks,
               .required = required};
-  if (context.world_size) {
-    batch.ranks = {.value = *context.world_size, .origin = context.world_size_origin};
-  }
   batch = complete_batch(std::move(batch), source);
   put_batch_number(table, kTrain, batch.train);
   put_batch_number(table, kMicro, batch.micro);
@@ -81,12 +104,15 @@ Outcome check(const json::Document& document, const Context& context) {
   Outcome outcome{.problems = std::move(walked.problems), .warnings = std::move(walked.warnings)};
   Table& table = walked.table;
   derive_values(table, context.hidden_size);
-  RuleFindings findings = check_rules(table, document.source, context.world_size);
+  const BatchNumber ranks = data_ranks(table, context, outcome.problems);
+  std::optional<int> known;
+  if (ranks.value) known = static_cast<int>(*ranks.value);
+  RuleFindings findings = check_rules(table, document.source, known);
   append_infos(outcome.problems, std::move(findings.problems));
   append_infos(outcome.warnings, std::move(findings.warnings));
   const bool required =
       context.trains && !told(outcome.problems, kTrain) && !told(outcome.problems, kMicro);
-  Batch batch = solve_batch(table, context, document.source, required);
+  Batch batch = solve_batch(table, ranks, document.source, required);
   append_infos(outcome.problems, std::move(batch.problems));
   append_infos(outcome.warnings, std::move(batch.warnings));
   check_data_parallel_size(table, batch, document.source, outcome.problems);

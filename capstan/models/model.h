@@ -14,6 +14,10 @@
 #include "capstan/models/sequences.h"
 #include "capstan/tensor_parallel/cut.h"
 
+namespace capstan::comm {
+class Group;
+}
+
 namespace capstan::models {
 
 struct NamedWeight {
@@ -46,6 +50,10 @@ class Model {
   virtual std::vector<at::Tensor> next_logits(std::span<Sequences> all) = 0;
 
   virtual std::vector<NamedWeight> file_weights() = 0;
+
+  // Of a model that is split over tensor ranks: their group, which must outlive the graphs of this
+  // model; before the first use.
+  virtual void join(comm::Group& /*tensor_ranks*/) {}
 };
 
 // As an engine takes it.

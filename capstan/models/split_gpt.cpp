@@ -125,7 +125,8 @@ void SplitGptImpl::reset() {
   transformer = register_module("transformer", SplitTransformer(SplitOptions{options(), ranks_}));
 }
 
-void SplitGptImpl::join(comm::Group& group) {
+void SplitGptImpl::join(comm::Group& tensor_ranks) {
+  const comm::Group& group = tensor_ranks;
   if (group.size() != ranks_->place.ranks || group.rank() != ranks_->place.rank) {
     throw ConfigError({.what = "a model made for rank " + std::to_string(ranks_->place.rank) +
                                " of " + std::to_string(ranks_->place.ranks) +
@@ -133,7 +134,7 @@ void SplitGptImpl::join(comm::Group& group) {
                        .where = "group " + group.name(),
                        .fix = "give the group over the mesh's tensor axis"});
   }
-  ranks_->group = &group;
+  ranks_->group = &tensor_ranks;
 }
 
 // As Gpt does it: every whole weight is drawn, one at a time, and of each this rank keeps its part.

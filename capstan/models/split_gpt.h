@@ -59,8 +59,6 @@ class SplitGptImpl : public torch::nn::Cloneable<SplitGptImpl>, public Model {
   SplitGptImpl(const GptOptions& options, const TensorRanks& ranks);
   void reset() override;
 
-  // The other tensor ranks, which must outlive the graphs of this model; before the first use.
-  void join(comm::Group& group);
 
   const GptBlueprint& blueprint() const override { return blueprint_; }
   torch::nn::Module& module() override { return *this; }
@@ -69,6 +67,7 @@ class SplitGptImpl : public torch::nn::Cloneable<SplitGptImpl>, public Model {
   // Refused for models whose activations are parts of the sequence.
   std::vector<at::Tensor> next_logits(std::span<Sequences> all) override;
   std::vector<NamedWeight> file_weights() override;
+  void join(comm::Group& tensor_ranks) override;
 
   const GptOptions& options() const { return blueprint_.options(); }
   SplitTransformer transformer{nullptr};

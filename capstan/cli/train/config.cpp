@@ -67,7 +67,10 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
                                : json::read_argument(arguments.config);
   config::Context context;
   const std::int64_t width = model_blueprint(arguments.model, arguments.seed)->sizes().width;
-  context.world_size = ranks.count;
+  context.ranks = ranks.count;
+  if (arguments.tensor) {
+    context.overrides["tensor_parallel.autotp_size"] = {json::Value(*arguments.tensor), "--tensor"};
+  }
   context.door = config::Door::program;
   context.trains = true;
   context.hidden_size = width;

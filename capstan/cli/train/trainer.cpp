@@ -26,7 +26,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-data::RankOf rank_of(Engine& engine) { return {engine.group().rank(), engine.group().size()}; }
+// Ranks that share a model see the same data.
+data::RankOf rank_of(Engine& engine) {
+  const comm::MeshGroups& mesh = engine.mesh();
+  return {mesh.place(layout::kDataAxes), mesh.mesh().size(layout::kDataAxes)};
+}
 
 void write_curve(const std::string& path, const Curve& curve) {
   std::ofstream file(path);
