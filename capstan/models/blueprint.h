@@ -22,6 +22,16 @@ struct Sizes {
   std::int64_t heads = 0;
 };
 
+// What one stage of a pipeline has: some blocks, and at the ends of the model the embeddings and
+// the output layer.
+struct BlockRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool embeddings = false;
+  bool output = false;
+  bool operator==(const BlockRange&) const = default;
+};
+
 // What a program decides; what is unset stays as it is.
 struct Changes {
   std::optional<std::int64_t> vocab;
@@ -34,6 +44,7 @@ struct Changes {
   // Until they are loaded, weights are zeros that take no memory.
   std::optional<bool> weights_loaded_later;
   std::optional<recompute::Options> recompute;
+  std::optional<BlockRange> part;  // the model is a stage of a pipeline
 };
 
 // How weight files name the tensors of a model.
@@ -75,6 +86,10 @@ class Blueprint {
   virtual std::int64_t parameter_count() const = 0;
   // Forward and backward of one token in a sequence of `tokens`; nothing computed again is counted.
   virtual double flops_per_token(std::int64_t tokens) const = 0;
+
+  // Of the embeddings, of each block and of the output layer: what they cost in a pass, compared
+  // with each other. Empty: a model of this kind cannot be cut into stages.
+  virtual std::vector<double> layer_costs(std::int64_t /*tokens*/) const { return {}; }
 
   virtual FileNames file_names() const = 0;
   // config.json, with which transformers' from_pretrained() builds the same model.

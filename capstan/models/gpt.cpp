@@ -15,17 +15,22 @@ namespace capstan::models {
 
 void BlockListImpl::reset() {
   blocks.clear();
-  for (std::int64_t i = 0; i < options_.layers; ++i) {
+  for (std::int64_t i = options_.begin_block(); i < options_.end_block(); ++i) {
     blocks.push_back(register_module(std::to_string(i), nn::Unit<Block>(options_)));
   }
 }
 
 void TransformerImpl::reset() {
-  wte = register_module(
-      "wte", nn::Unit<EmbeddingTable>(options_.vocab, options_.padded_vocab(), options_));
-  wpe = register_module("wpe",
-                        nn::Unit<EmbeddingTable>(options_.context, options_.context, options_));
+  if (options_.has_embeddings() || options_.has_output()) {
+    wte = register_module(
+        "wte", nn::Unit<EmbeddingTable>(options_.vocab, options_.padded_vocab(), options_));
+  }
+  if (options_.has_embeddings()) {
+    wpe = register_module("wpe",
+                          nn::Unit<EmbeddingTable>(options_.context, options_.context, options_));
+  }
   h = register_module("h", BlockList(options_));
+  if (!options_.has_output()) return;
   ln_f = register_module(
       "ln_f", nn::Unit<torch::nn::LayerNorm>(
                   torch::nn::LayerNormOptions({options_.width}).eps(options_.layer_norm_epsilon)));
@@ -39,23 +44,25 @@ void TransformerImpl::check_length(std::int64_t tokens) const {
                             ", or make the model with a longer context"});
 }
 
-at::Tensor TransformerImpl::forward(const at::Tensor& ids) {
-  const std::int64_t tokens = ids.size(1);
-  check_length(tokens);
-  const at::Tensor positions = at::arange(tokens, ids.options().dtype(at::kLong)).unsqueeze(0);
-  const at::Tensor embedded = wte(ids) + wpe(positions);
-  const at::Tensor x = at::dropout(embedded, options_.dropout, is_training());
-  return ln_f(run_blocks(h->blocks, x, options_.recompute, span_times));
+at::Tensor TransformerImpl::forward(const at::Tensor& x) {
+  at::Tensor hidden = x;
+  if (options_.has_embeddings()) {
+    const std::int64_t tokens = x.size(1);
+    check_length(tokens);
+    const at::Tensor positions = at::arange(tokens, x.options().dtype(at::kLong)).unsqueeze(0);
+    hidden = at::dropout(wte(x) + wpe(positions), options_.dropout, is_training());
+  }
+  hidden = run_blocks(h->blocks, hidden, options_.recompute, span_times);
+  return options_.has_output() ? ln_f(hidden) : hidden;
 }
 
-std::vector<at::Tensor> TransformerImpl::extend(std::span<Sequences> all) {
+std::vector<at::Tensor> TransformerImpl::embed(std::span<Sequences> all) {
   std::vector<at::Tensor> ids;
   std::vector<at::Tensor> positions;
   for (Sequences& each : all) {
     const std::int64_t begin = each.seen_tokens();
     const std::int64_t end = begin + each.ids.size(1);
     check_length(end);
-    each.seen.resize(h->blocks.size());
     ids.push_back(each.ids);
     positions.push_back(at::arange(begin, end, each.ids.options().dtype(at::kLong)).unsqueeze(0));
   }
@@ -65,12 +72,20 @@ std::vector<at::Tensor> TransformerImpl::extend(std::span<Sequences> all) {
   std::vector<at::Tensor> hidden = call_each(wte, std::move(ids), look_up);
   const std::vector<at::Tensor> places = call_each(wpe, std::move(positions), look_up);
   for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = hidden[i] + places[i];
+  return hidden;
+}
+
+std::vector<at::Tensor> TransformerImpl::extend(std::span<Sequences> all,
+                                                std::vector<at::Tensor> hidden) {
+  if (options_.has_embeddings()) hidden = embed(all);
+  for (Sequences& each : all) each.seen.resize(h->blocks.size());
   for (std::size_t layer = 0; layer < h->blocks.size(); ++layer) {
     hidden = call_each(h->blocks[layer], std::move(hidden),
                        [&](BlockImpl& block, const at::Tensor& x, std::size_t i) {
                          return block.extend(x, all[i].seen[layer]);
                        });
   }
+  if (!options_.has_output()) return hidden;
   return call_each(ln_f, std::move(hidden),
                    [](torch::nn::LayerNormImpl& norm, const at::Tensor& x, std::size_t) {
                      return norm.forward(x);
@@ -85,27 +100,46 @@ GptImpl::GptImpl(const GptOptions& options) : blueprint_(options) {
 void GptImpl::reset() { transformer = register_module("transformer", Transformer(options())); }
 
 // One generator, parameters in the order of their names' registration, used rows only: the same
-// weights whatever the padding, the device or the state of libtorch's own generators.
+// weights whatever the padding, the device or the state of libtorch's own generators. A stage of a
+// pipeline draws what others have as well, and forgets it: it gets the weights of the whole model.
 void GptImpl::initialize() {
   const torch::autograd::AutoGradMode no_grad(false);
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(options().seed);
-  for (const auto& item : named_parameters()) {
-    if (item.value().dim() != 2) continue;
-    at::Tensor used = item.value();
-    if (item.key() == "transformer.wte.weight") used = used.narrow(0, 0, options().vocab);
-    used.normal_(0.0, start_deviation(item.key(), options()), generator);
+  const auto draw_table = [&](nn::Unit<EmbeddingTable>& table, std::int64_t rows) {
+    at::Tensor weight = table.is_empty() ? at::empty({rows, options().width})
+                                         : at::Tensor(table->weight).narrow(0, 0, rows);
+    weight.normal_(0.0, start_deviation("", options()), generator);
+  };
+  draw_table(transformer->wte, options().vocab);
+  draw_table(transformer->wpe, options().context);
+  const Block elsewhere(options());
+  for (std::int64_t i = 0; i < options().layers; ++i) {
+    const bool here = i >= options().begin_block() && i < options().end_block();
+    const auto place = static_cast<std::size_t>(here ? i - options().begin_block() : 0);
+    const torch::nn::Module& block =
+        here ? static_cast<const torch::nn::Module&>(*transformer->h->blocks[place]) : *elsewhere;
+    for (const auto& item : block.named_parameters()) {
+      if (item.value().dim() != 2) continue;
+      at::Tensor weight = item.value();
+      weight.normal_(0.0, start_deviation(item.key(), options()), generator);
+    }
   }
 }
 
-at::Tensor GptImpl::logits(const at::Tensor& ids) {
-  return transformer->wte.call(&EmbeddingTableImpl::logits, transformer(ids));
+at::Tensor GptImpl::run(const at::Tensor& x) {
+  const at::Tensor hidden = transformer(x);
+  if (!options().has_output()) return hidden;
+  return transformer->wte.call(&EmbeddingTableImpl::logits, hidden);
 }
 
-std::vector<at::Tensor> GptImpl::next_logits(std::span<Sequences> all) {
-  std::vector<at::Tensor> last = transformer->extend(all);
-  for (at::Tensor& each : last) each = each.narrow(1, each.size(1) - 1, 1);
+std::vector<at::Tensor> GptImpl::next_logits(std::span<Sequences> all) { return extend(all, {}); }
+
+std::vector<at::Tensor> GptImpl::extend(std::span<Sequences> all, std::vector<at::Tensor> hidden) {
+  hidden = transformer->extend(all, std::move(hidden));
+  if (!options().has_output()) return hidden;
+  for (at::Tensor& each : hidden) each = each.narrow(1, each.size(1) - 1, 1);
   std::vector<at::Tensor> logits = call_each(
-      transformer->wte, std::move(last),
+      transformer->wte, std::move(hidden),
       [](EmbeddingTableImpl& table, const at::Tensor& x, std::size_t) { return table.logits(x); });
   for (at::Tensor& each : logits) each = each.select(1, 0).narrow(1, 0, options().vocab);
   return logits;
@@ -122,7 +156,11 @@ std::vector<NamedWeight> GptImpl::file_weights() {
 }
 
 at::Tensor GptImpl::forward(const at::Tensor& ids, const at::Tensor& targets) {
-  const at::Tensor rows = logits(ids).flatten(0, 1);
+  return loss(run(ids), targets);
+}
+
+at::Tensor GptImpl::loss(const at::Tensor& logits, const at::Tensor& targets) {
+  const at::Tensor rows = logits.flatten(0, 1);
   // In fp32 whatever the model's dtype: sums of exponentials lose too much in 16 bits.
   return at::nll_loss(at::log_softmax(rows, /*dim=*/1, at::kFloat), targets.flatten());
 }

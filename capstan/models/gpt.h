@@ -36,9 +36,12 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
  public:
   explicit TransformerImpl(const GptOptions& options) : options_(options) { reset(); }
   void reset() override;
-  at::Tensor forward(const at::Tensor& ids);                 // [B, T] -> [B, T, C]
-  std::vector<at::Tensor> extend(std::span<Sequences> all);  // [B, T, C] of each
+  // [B, T] -> [B, T, C]; a later stage of a pipeline takes [B, T, C].
+  at::Tensor forward(const at::Tensor& x);
+  // [B, T, C] of each; `hidden` as in Stage.
+  std::vector<at::Tensor> extend(std::span<Sequences> all, std::vector<at::Tensor> hidden);
 
+  // Of a pipeline, wte is in the first stage and in the last, wpe in the first, ln_f in the last.
   nn::Unit<EmbeddingTable> wte{nullptr};
   nn::Unit<EmbeddingTable> wpe{nullptr};
   BlockList h{nullptr};
@@ -46,13 +49,14 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
   std::shared_ptr<recompute::SpanTimes> span_times = std::make_shared<recompute::SpanTimes>();
 
  private:
+  std::vector<at::Tensor> embed(std::span<Sequences> all);
   void check_length(std::int64_t tokens) const;
 
   GptOptions options_;
 };
 TORCH_MODULE(Transformer);
 
-class GptImpl : public torch::nn::Cloneable<GptImpl>, public Model {
+class GptImpl : public torch::nn::Cloneable<GptImpl>, public Model, public Stage {
  public:
   // Weights as GPT-2 starts: normal with deviation 0.02, those that write into the residual stream
   // smaller by sqrt(2 layers). They depend on options.seed only. Throws ConfigError.
@@ -60,13 +64,19 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public Model {
   void reset() override;
 
   // [B, T] -> [B, T, V]; T is at most options.context (else ConfigError).
-  at::Tensor logits(const at::Tensor& ids);
+  at::Tensor logits(const at::Tensor& ids) { return run(ids); }
 
   const GptBlueprint& blueprint() const override { return blueprint_; }
   torch::nn::Module& module() override { return *this; }
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& targets) override;
   std::vector<at::Tensor> next_logits(std::span<Sequences> all) override;
   std::vector<NamedWeight> file_weights() override;
+  Stage* as_stage() override { return this; }
+
+  at::Tensor run(const at::Tensor& x) override;
+  at::Tensor loss(const at::Tensor& logits, const at::Tensor& targets) override;
+  std::vector<at::Tensor> extend(std::span<Sequences> all, std::vector<at::Tensor> hidden) override;
+  std::vector<std::string> shared_by_ends() const override { return {"transformer.wte.weight"}; }
 
   const GptOptions& options() const { return blueprint_.options(); }
   Transformer transformer{nullptr};

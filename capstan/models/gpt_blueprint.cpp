@@ -60,7 +60,17 @@ std::shared_ptr<const Blueprint> GptBlueprint::with(const Changes& changes) cons
   options.weights_loaded_later =
       changes.weights_loaded_later.value_or(options.weights_loaded_later);
   options.recompute = changes.recompute.value_or(options.recompute);
+  if (changes.part) options.part = changes.part;
   return std::make_shared<GptBlueprint>(options);
+}
+
+std::vector<double> GptBlueprint::layer_costs(std::int64_t tokens) const {
+  const auto width = static_cast<double>(options_.width);
+  const double block = 12 * width * width + static_cast<double>(tokens) * width;
+  std::vector<double> costs(static_cast<std::size_t>(options_.layers) + 2, block);
+  costs.front() = 0;  // a look-up
+  costs.back() = static_cast<double>(options_.padded_vocab()) * width;
+  return costs;
 }
 
 FileNames GptBlueprint::file_names() const {

@@ -59,6 +59,12 @@ void check(const GptOptions& options) {
                std::to_string(options.heads) + " heads",
            "choose a width that is a multiple of heads");
   }
+  if (options.begin_block() < 0 || options.begin_block() > options.end_block() ||
+      options.end_block() > options.layers) {
+    refuse("a stage has the blocks " + std::to_string(options.begin_block()) + " to " +
+               std::to_string(options.end_block()) + " of " + std::to_string(options.layers),
+           "give each stage blocks that follow each other");
+  }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     refuse("dropout is " + std::to_string(options.dropout), "choose 0 or more, less than 1");
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "capstan/models/blueprint.h"
 #include "capstan/recompute/options.h"
 
 namespace capstan::models {
@@ -21,7 +22,13 @@ struct GptOptions {
   std::uint64_t seed = 1234;  // of the initial weights
   // Until they are loaded, weights are zeros that take no memory; for models larger than it.
   bool weights_loaded_later = false;
-  recompute::Options recompute;  // which activations are computed again in backward
+  std::optional<BlockRange> part;  // a stage of a pipeline has only these; unset: all
+  recompute::Options recompute;    // which activations are computed again in backward
+
+  std::int64_t begin_block() const { return part ? part->begin : 0; }
+  std::int64_t end_block() const { return part ? part->end : layers; }
+  bool has_embeddings() const { return !part || part->embeddings; }
+  bool has_output() const { return !part || part->output; }
 
   // A multiple of 128: logits GEMMs with an odd row count run several times slower on GPUs.
   std::int64_t padded_vocab() const { return (vocab + 127) / 128 * 128; }

@@ -12,6 +12,7 @@
 
 #include "capstan/models/blueprint.h"
 #include "capstan/models/sequences.h"
+#include "capstan/models/stage.h"
 #include "capstan/tensor_parallel/cut.h"
 
 namespace capstan::comm {
@@ -54,6 +55,9 @@ class Model {
   // Of a model that is split over tensor ranks: their group, which must outlive the graphs of this
   // model; before the first use.
   virtual void join(comm::Group& /*tensor_ranks*/) {}
+
+  // Null: models of this kind cannot be cut into stages.
+  virtual Stage* as_stage() { return nullptr; }
 };
 
 // As an engine takes it.

@@ -124,6 +124,16 @@ void add_options(CLI::App& command, Arguments& arguments) {
       ->capture_default_str();
   command.add_flag("--deterministic", arguments.deterministic,
                    "Give the same numbers in every run, on a GPU too, with slower kernels");
+  command
+      .add_option("--pipe", arguments.pipe,
+                  "Stages of a pipeline: each rank has a part of the layers")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--schedule", arguments.schedule,
+                  "Of a pipeline: 1f1b, gpipe or zb-h1 (see `capstan pipeline show`)")
+      ->check(CLI::IsMember({"1f1b", "gpipe", "zb-h1"}))
+      ->capture_default_str();
   command.add_flag("--no-optimizer-step", arguments.no_optimizer_step,
                    "For measuring: forward, backward and reduction only");
   command.add_flag("--no-communication", arguments.no_communication,
@@ -134,12 +144,21 @@ void add_options(CLI::App& command, Arguments& arguments) {
   add_checkpoint_options(command, arguments.checkpoint);
 }
 
-std::string default_config() {
+std::string default_config(int stages) {
+  // A pipeline lives from many micro-batches, and stage 3 would gather for each of them.
+  const int micro_batches = stages > 1 ? 4 * stages : 1;
+  const std::string batch = stages > 1 ? fmt::format("{},\n  \"gradient_accumulation_steps\": {}",
+                                                     std::max(1, 16 / micro_batches), micro_batches)
+                                       : "8";
+  const std::string zero =
+      stages > 1 ? R"("stage": 1)" : R"("stage": 3, "stage3_param_persistence_threshold": 4096)";
   return R"({
-  "train_micro_batch_size_per_gpu": 8,
+  "train_micro_batch_size_per_gpu": )" +
+         batch + R"(,
   "gradient_clipping": 1.0,
   "bf16": {"enabled": "auto"},
-  "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 4096},
+  "zero_optimization": {)" +
+         zero + R"(},
   "optimizer": {
     "type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95], "weight_decay": 0.1}
   },

@@ -62,6 +62,8 @@ struct Arguments {
   std::uint64_t seed = 1234;
   std::string device = "auto";     // auto, cpu, cuda
   bool deterministic = false;      // a GPU's sums in the same order in each run
+  int pipe = 1;                    // stages that the model is cut into
+  std::string schedule = "1f1b";   // of a pipeline
   bool no_optimizer_step = false;  // measure forward, backward and reduction only
   bool no_communication = false;   // measure ranks side by side, each a world of its own
   ModelArguments model;
@@ -73,7 +75,7 @@ struct Arguments {
 // The options of the subcommand; `arguments` must outlive `command`.
 void add_options(CLI::App& command, Arguments& arguments);
 
-// What is trained with where no --config is given, as JSON text.
-std::string default_config();
+// What is trained with where no --config is given, as JSON text, on a pipeline of `stages`.
+std::string default_config(int stages = 1);
 
 }  // namespace capstan::cli::train

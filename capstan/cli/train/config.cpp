@@ -29,6 +29,30 @@ double learning_rate(std::int64_t width, std::int64_t max_steps) {
                    kLargestRise * static_cast<double>(warmup_steps(max_steps))});
 }
 
+void check_pipe(const Arguments& arguments, int ranks) {
+  if (arguments.pipe == 1) return;
+  const std::string where = fmt::format("--pipe {}", arguments.pipe);
+  if (arguments.no_optimizer_step || arguments.no_communication) {
+    throw ConfigError({.what = "a pipeline cannot be measured without its steps or transfers",
+                       .where = where,
+                       .fix = "leave out --no-optimizer-step and --no-communication"});
+  }
+  if (ranks % arguments.pipe == 0) return;
+  throw ConfigError({.what = fmt::format("{} ranks do not divide into pipelines of {} stages",
+                                         ranks, arguments.pipe),
+                     .where = where,
+                     .fix = fmt::format("start a multiple of {} ranks, e.g. -n {}", arguments.pipe,
+                                        arguments.pipe)});
+}
+
+void check_pipe_of_tensor_ranks(const engine::MeshOptions& mesh) {
+  if (mesh.pipe == 1 || mesh.tensor == 1) return;
+  throw ConfigError({.what = "a model that is cut into stages cannot also be split over tensor ranks",
+                     .where = fmt::format("--pipe {} with {} tensor ranks", mesh.pipe, mesh.tensor),
+                     .fix = "choose one of the two; more data-parallel ranks share the state at "
+                            "ZeRO stages 1 to 3"});
+}
+
 // What "auto" stands for in a run of ours.
 std::map<std::string, json::Value> auto_values(const Arguments& arguments, std::int64_t width,
                                                bool bf16) {
@@ -63,11 +87,13 @@ std::int64_t sequence_length(const Arguments& arguments) {
 
 config::Resolved training_config(const Arguments& arguments, const Ranks& ranks) {
   const json::Document document =
-      arguments.config.empty() ? json::read_document(default_config(), "the default configuration")
-                               : json::read_argument(arguments.config);
+      arguments.config.empty()
+          ? json::read_document(default_config(arguments.pipe), "the default configuration")
+          : json::read_argument(arguments.config);
   config::Context context;
   const std::int64_t width = model_blueprint(arguments.model, arguments.seed)->sizes().width;
-  context.ranks = ranks.count;
+  check_pipe(arguments, ranks.count);
+  context.ranks = ranks.count / arguments.pipe;
   if (arguments.tensor) {
     context.overrides["tensor_parallel.autotp_size"] = {json::Value(*arguments.tensor), "--tensor"};
   }
@@ -81,6 +107,8 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
     context.auto_values = auto_values(arguments, width, bf16);
     resolved = config::resolve(document, context);
   }
+  resolved.engine.mesh.pipe = arguments.pipe;
+  check_pipe_of_tensor_ranks(resolved.engine.mesh);
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;
   const CheckpointArguments& checkpoint = arguments.checkpoint;

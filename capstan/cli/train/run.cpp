@@ -15,6 +15,7 @@
 #include "capstan/base/text.h"
 #include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/config.h"
+#include "capstan/cli/train/cut_model.h"
 #include "capstan/cli/train/places.h"
 #include "capstan/cli/train/setup.h"
 #include "capstan/cli/train/trainer.h"
@@ -97,11 +98,24 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
                                                             arguments.checkpoint.resume)});
   });
   if (!loaded) return kExitUserError;
+  std::vector<models::BlockRange> parts;
+  const bool cut = arguments.pipe == 1 || accepted(world.group(), logger, [&] {
+                     parts = cut_model(*blueprint, arguments.pipe, sequence_length(arguments));
+                   });
+  if (!cut) return kExitUserError;
+  const int stage = world.group().rank() / (world.group().size() / arguments.pipe);
   const int tensor = resolved.engine.mesh.tensor;
   const int rank = world.group().rank();
-  // Neighbours share a model: the mesh's tensor axis is its innermost.
-  const std::shared_ptr<models::Model> model =
-      models::make_model(*blueprint, {rank % tensor, tensor});
+  std::shared_ptr<models::Model> model;
+  const bool made = accepted(world.group(), logger, [&] {
+    // Neighbours share a model: the mesh's tensor axis is its innermost.
+    model = models::make_model(
+        *blueprint->with({.part = parts.empty() ? std::optional<models::BlockRange>()
+                                                : parts[static_cast<std::size_t>(stage)]}),
+        {rank % tensor, tensor});
+  });
+  if (!made) return kExitUserError;
+  if (!parts.empty()) say(first, "pipeline: " + describe_stages(parts));
   say(first, fmt::format("model: {}, {} parameters; {} on {}", arguments.model.name,
                          blueprint->parameter_count(), counted(world.group().size(), "rank"),
                          device.str()));
@@ -112,6 +126,7 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   Engine engine(models::module_of(model), resolved.engine,
                 {.group = world,
                  .logger = &logger,
+                 .ties = shared_weights(*model, arguments.pipe),
                  .extras = file_names(*model),
                  .shared = config::shared_values(resolved.table)});
   if (tensor > 1) model->join(engine.mesh().over(layout::Axis::tensor));

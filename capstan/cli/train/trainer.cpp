@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Ranks that share a model see the same data.
+// Among those that see different data.
 data::RankOf rank_of(Engine& engine) {
   const comm::MeshGroups& mesh = engine.mesh();
   return {mesh.place(layout::kDataAxes), mesh.mesh().size(layout::kDataAxes)};
@@ -66,7 +66,11 @@ Trainer::Trainer(const TrainerParts& parts)
       stop_(parts.stop),
       device_(parts.device),
       shows_(parts.shows),
-      sampler_(parts.corpus.train.count(), rank_of(parts.engine), parts.sampling) {
+      sampler_(parts.corpus.train.count(), rank_of(parts.engine), parts.sampling),
+      passes_(arguments_.pipe > 1
+                  ? make_piped_passes(engine_, *model_, device_,
+                                      pipeline::kind_named(arguments_.schedule))
+                  : make_whole_passes(engine_, *model_, device_, !arguments_.no_optimizer_step)) {
   if (!shows_) return;
   view_ = make_progress_view(
       stdout, {.columns = terminal_columns(stdout), .log_every = arguments_.output.log_every});
@@ -145,8 +149,8 @@ void Trainer::save_run() {
   step_began_ = Clock::now();
 }
 
-Trainer::Batch Trainer::read_batch(const data::Windows& windows,
-                                   const std::vector<std::int64_t>& samples) const {
+Batch Trainer::read_batch(const data::Windows& windows,
+                          const std::vector<std::int64_t>& samples) const {
   const auto rows = static_cast<std::int64_t>(samples.size());
   const auto count = static_cast<std::size_t>(rows * windows.length());
   at::Tensor ids = at::empty({rows, windows.length()}, at::kLong);
@@ -156,36 +160,24 @@ Trainer::Batch Trainer::read_batch(const data::Windows& windows,
   return {ids.to(device_), targets.to(device_)};
 }
 
-at::Tensor Trainer::forward_backward() {
-  const engine::BatchOptions& batch = engine_.options().batch;
-  at::Tensor sum = at::zeros({}, at::TensorOptions(device_).dtype(at::kFloat));
-  for (std::int64_t i = 0; i < batch.accumulation_steps; ++i) {
-    const Batch next = read_batch(corpus_.train, sampler_.next(batch.micro_samples));
-    const at::Tensor loss = model_->forward(next.ids, next.targets);
-    engine_.backward(loss);
-    sum += loss.detach();
-    if (!arguments_.no_optimizer_step) last_report_ = engine_.step();
-  }
-  return sum / static_cast<double>(batch.accumulation_steps);
-}
-
-engine::StepReport Trainer::finish_step() {
-  if (!arguments_.no_optimizer_step) return last_report_;
-  engine_.inside().sharded().finish_gradients();
-  engine_.clear_gradients();
-  return {.boundary = true, .applied = true, .lr = engine_.learning_rates()};
-}
-
 Trainer::Agreed Trainer::agree(const at::Tensor& loss, bool stop) {
   const at::Tensor both = at::stack({loss.to(at::kFloat), at::full_like(loss, stop ? 1.0 : 0.0)});
   engine_.group().all_reduce(both, "mean loss").wait();
   const at::Tensor sums = both.to(at::kCPU, at::kDouble);
-  return {sums[0].item<double>() / engine_.group().size(), sums[1].item<double>() > 0};
+  return {sums[0].item<double>() / rank_of(engine_).world_size, sums[1].item<double>() > 0};
 }
 
 bool Trainer::take_step(std::int64_t step) {
-  const at::Tensor loss = forward_backward();
-  const engine::StepReport report = finish_step();
+  const engine::BatchOptions& batch = engine_.options().batch;
+  // On every stage of a pipeline, whether it reads them or not: all go through the data together.
+  std::vector<std::vector<std::int64_t>> samples;
+  for (std::int64_t i = 0; i < batch.accumulation_steps; ++i) {
+    samples.push_back(sampler_.next(batch.micro_samples));
+  }
+  const at::Tensor loss = passes_->train([&](std::int64_t i) {
+    return read_batch(corpus_.train, samples[static_cast<std::size_t>(i)]);
+  });
+  const engine::StepReport report = passes_->finish_step();
   const Agreed agreed = agree(loss, stop_.seen());
   report_step(step, agreed.loss, report);
   return !agreed.stop;
@@ -229,18 +221,16 @@ void Trainer::validate(std::int64_t step) {
   model_->module().eval();
   const std::int64_t rows = engine_.options().batch.micro_samples;
   const data::RankOf ranks = rank_of(engine_);
-  at::Tensor sum = at::zeros({}, at::TensorOptions(device_).dtype(at::kFloat));
-  for (std::int64_t i = 0; i < arguments_.output.eval_batches; ++i) {
+  const at::Tensor mean = passes_->evaluate(arguments_.output.eval_batches, [&](std::int64_t i) {
     std::vector<std::int64_t> samples;
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::int64_t place = (i * ranks.world_size + ranks.rank) * rows + row;
       samples.push_back(place % corpus_.validation.count());
     }
-    const Batch batch = read_batch(corpus_.validation, samples);
-    sum += model_->forward(batch.ids, batch.targets);
-  }
+    return read_batch(corpus_.validation, samples);
+  });
   model_->module().train();
-  const double loss = agree(sum / arguments_.output.eval_batches, false).loss;
+  const double loss = agree(mean, false).loss;
   step_began_ = Clock::now();
   if (!shows_) return;
   curve_.validation.push_back({static_cast<double>(step), loss});
@@ -262,7 +252,7 @@ std::string Trainer::sampled_text() {
                                                 .draw = {.temperature = 0.7, .top_k = 40},
                                                 .seed = arguments_.seed});
   generate::run_searches(
-      {&search, 1}, [this](std::span<models::Sequences> all) { return model_->next_logits(all); },
+      {&search, 1}, [this](std::span<models::Sequences> all) { return passes_->next_logits(all); },
       [](bool mine) { return mine; },
       {.context = std::min(model_->blueprint().sizes().context, corpus_.train.length()),
        .device = device_});

@@ -14,6 +14,7 @@
 #include "capstan/cli/train/gpu_use.h"
 #include "capstan/cli/train/loss_curve.h"
 #include "capstan/cli/train/metrics_file.h"
+#include "capstan/cli/train/passes.h"
 #include "capstan/cli/train/progress_view.h"
 #include "capstan/cli/train/stop_request.h"
 #include "capstan/data/sampler.h"
@@ -42,10 +43,6 @@ class Trainer {
   void run();
 
  private:
-  struct Batch {
-    at::Tensor ids;      // [micro-batch, tokens]
-    at::Tensor targets;  // same
-  };
   // Averaged over all ranks.
   struct Agreed {
     double loss = 0;
@@ -57,8 +54,6 @@ class Trainer {
   void tell_other_schedule(const Resumed& before);
   void save_run();
   bool take_step(std::int64_t step);  // false: somebody asked to stop
-  at::Tensor forward_backward();      // mean loss of this rank's micro-batches
-  engine::StepReport finish_step();
   Agreed agree(const at::Tensor& loss, bool stop);
   void report_step(std::int64_t step, double loss, const engine::StepReport& report);
   void validate(std::int64_t step);
@@ -73,7 +68,7 @@ class Trainer {
   c10::Device device_;
   bool shows_;
   data::Sampler sampler_;
-  engine::StepReport last_report_;
+  std::unique_ptr<Passes> passes_;
   std::unique_ptr<ProgressView> view_;    // where shows_ is true, like the next two
   std::unique_ptr<MetricsFile> metrics_;  // null without --metrics
   std::unique_ptr<GpuUse> gpu_use_;       // null on the CPU
