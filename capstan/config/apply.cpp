@@ -213,6 +213,7 @@ engine::Options to_engine(const Table& table) {
                    .accumulation_steps = table.integer("gradient_accumulation_steps"),
                    .managed_accumulation = table.flag("managed_gradient_accumulation")};
   options.mesh.sequence = to_int(table.integer("sequence_parallel_size"));
+  options.mesh.tensor = std::max(1, to_int(table.integer("tensor_parallel.autotp_size")));
   options.gradient_clipping = std::max(0.0, table.number("gradient_clipping"));
   options.log_level = to_log_level(table.text("log_level"));
   options.optimizer = to_optimizer(table);

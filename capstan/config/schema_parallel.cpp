@@ -59,10 +59,17 @@ std::vector<Section> tensor_parts() {
   section.path = "tensor_parallel";
   section.strict = true;
   section.meaning = "Layers split over ranks.";
-  section.feature = Feature::tensor_parallel;
   section.keys = {
+      integer("autotp_size", "0")
+          .at_least(0)
+          .needs(Feature::tensor_parallel)
+          .says("So many neighbouring ranks split every layer between them; the number of "
+                "data-parallel ranks is that of all ranks divided by it. 0: off.")
+          .costs("A part of weights, optimizer state and computing on each rank; two sums over "
+                 "these ranks per block and direction, of activations."),
+  };
+  std::vector<Key> others = {
       choice("dtype", "fp16", {"fp32", "fp16", "bf16"}).says("Dtype."),
-      integer("autotp_size", "0").at_least(0).says("Ranks per layer; 0: off."),
       flag("tp_overlap_comm", false).says("Communicate while computing."),
       any("partition_config", "null").says("How layers are split."),
       text("preset_model", "null").says("Family of models."),
@@ -72,11 +79,12 @@ std::vector<Section> tensor_parts() {
           .also("kernel_inject")
           .says("Replace layers by kernels."),
   };
+  for (Key& key : others) section.keys.push_back(std::move(key.needs(Feature::autotp)));
   Section size;
   size.path = "tensor_parallel.tp";
   size.strict = true;
   size.meaning = "Size of the tensor axis.";
-  size.feature = Feature::tensor_parallel;
+  size.feature = Feature::autotp;
   size.keys = {integer("tp_size", "1").at_least(1).says("Ranks per layer."),
                integer("tp_grain_size", "1").at_least(1).says("Smallest piece.")};
   return {section, size};

@@ -1,6 +1,5 @@
 #include "capstan/models/gpt.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -9,31 +8,10 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "capstan/base/error.h"
-#include "capstan/recompute/checkpoint.h"
-#include "capstan/recompute/spans.h"
+#include "capstan/models/block_spans.h"
+#include "capstan/models/gpt_init.h"
 
 namespace capstan::models {
-namespace {
-
-constexpr double kGptInitDeviation = 0.02;  // as published with GPT-2
-
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-// One use of a unit for all `inputs`: function(module, input, index) of each.
-template <typename Module, typename Function>
-std::vector<at::Tensor> call_each(nn::Unit<Module>& unit, std::vector<at::Tensor> inputs,
-                                  const Function& function) {
-  using Impl = typename nn::Unit<Module>::Impl;
-  const auto all = [&function](Impl& module, std::vector<at::Tensor> each) {
-    for (std::size_t i = 0; i < each.size(); ++i) each[i] = function(module, each[i], i);
-    return each;
-  };
-  return unit.call(all, std::move(inputs));
-}
-
-}  // namespace
 
 void BlockListImpl::reset() {
   blocks.clear();
@@ -58,26 +36,6 @@ void TransformerImpl::reset() {
                   torch::nn::LayerNormOptions({options_.width}).eps(options_.layer_norm_epsilon)));
 }
 
-at::Tensor TransformerImpl::run_blocks(at::Tensor x) {
-  if (!options_.recompute.enabled) {
-    for (nn::Unit<Block>& block : h->blocks) x = block(x);
-    return x;
-  }
-  const std::vector<nn::Unit<Block>>& blocks = h->blocks;
-  const int count = static_cast<int>(blocks.size());
-  for (const auto& span : recompute::cut_into_spans(count, options_.recompute.checkpoint_count)) {
-    // Holders by value: the blocks must live until backward.
-    const std::vector<nn::Unit<Block>> inside(blocks.begin() + span.begin,
-                                              blocks.begin() + span.end);
-    const auto run = [inside](at::Tensor y) {
-      for (nn::Unit<Block> block : inside) y = block(y);
-      return y;
-    };
-    x = recompute::checkpoint(run, x, options_.recompute, span_times);
-  }
-  return x;
-}
-
 void TransformerImpl::check_length(std::int64_t tokens) const {
   if (tokens <= options_.context) return;
   throw ConfigError({.what = "a sequence has " + std::to_string(tokens) + " tokens",
@@ -94,7 +52,7 @@ at::Tensor TransformerImpl::forward(const at::Tensor& x) {
     const at::Tensor positions = at::arange(tokens, x.options().dtype(at::kLong)).unsqueeze(0);
     hidden = at::dropout(wte(x) + wpe(positions), options_.dropout, is_training());
   }
-  hidden = run_blocks(hidden);
+  hidden = run_blocks(h->blocks, hidden, options_.recompute, span_times);
   return options_.has_output() ? ln_f(hidden) : hidden;
 }
 
@@ -147,12 +105,10 @@ void GptImpl::reset() { transformer = register_module("transformer", Transformer
 void GptImpl::initialize() {
   const torch::autograd::AutoGradMode no_grad(false);
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(options().seed);
-  const double residual =
-      kGptInitDeviation / std::sqrt(2.0 * static_cast<double>(options().layers));
   const auto draw_table = [&](nn::Unit<EmbeddingTable>& table, std::int64_t rows) {
     at::Tensor weight = table.is_empty() ? at::empty({rows, options().width})
                                          : at::Tensor(table->weight).narrow(0, 0, rows);
-    weight.normal_(0.0, kGptInitDeviation, generator);
+    weight.normal_(0.0, start_deviation("", options()), generator);
   };
   draw_table(transformer->wte, options().vocab);
   draw_table(transformer->wpe, options().context);
@@ -165,8 +121,7 @@ void GptImpl::initialize() {
     for (const auto& item : block.named_parameters()) {
       if (item.value().dim() != 2) continue;
       at::Tensor weight = item.value();
-      const bool into_residual = ends_with(item.key(), "c_proj.weight");
-      weight.normal_(0.0, into_residual ? residual : kGptInitDeviation, generator);
+      weight.normal_(0.0, start_deviation(item.key(), options()), generator);
     }
   }
 }

@@ -170,5 +170,43 @@ TEST(Features, TheTableListsEachOnceWithItsStateAndTheDocumentHoldsIt) {
   EXPECT_THAT(read_source_file("docs/config.md"), HasSubstr(table));
 }
 
+Context on_ranks(int ranks) {
+  Context context = at_door(Door::program);
+  context.world_size = ranks;
+  return context;
+}
+
+TEST(TensorRanks, LeaveTheOthersToTheBatch) {
+  const char* const text =
+      R"({"tensor_parallel": {"autotp_size": 2}, "train_micro_batch_size_per_gpu": 3})";
+  const Resolved resolved = resolve_text(text, on_ranks(8));
+  EXPECT_EQ(resolved.engine.mesh.tensor, 2);
+  EXPECT_EQ(resolved.world_size, 4);
+  EXPECT_EQ(resolved.engine.batch.train_samples, 12);
+  EXPECT_THAT(resolved.world_size_origin.detail,
+              HasSubstr("8 ranks / 2 (tensor_parallel.autotp_size)"));
+  for (const char* const off : {"{}", R"({"tensor_parallel": {"autotp_size": 1}})"}) {
+    EXPECT_EQ(resolve_text(off, on_ranks(8)).world_size, 8);
+    EXPECT_EQ(resolve_text(off, on_ranks(8)).engine.mesh.tensor, 1);
+  }
+}
+
+TEST(TensorRanks, MustDivideAllRanks) {
+  EXPECT_THAT(problems_of(R"({"tensor_parallel": {"autotp_size": 3}})", on_ranks(8)),
+              HasSubstr("cannot form groups of 3 (tensor_parallel.autotp_size)"));
+}
+
+TEST(TensorRanks, OfTheCommandLineTakeThePlaceOfTheFiles) {
+  Context context = on_ranks(4);
+  context.overrides["tensor_parallel.autotp_size"] = {json::Value(4), "--tensor"};
+  EXPECT_EQ(resolve_text(R"({"tensor_parallel": {"autotp_size": 2}})", context).world_size, 1);
+}
+
+TEST(TensorRanks, AreForTheProgramsOwnModels) {
+  EXPECT_THAT(
+      problems_of(R"({"tensor_parallel": {"autotp_size": 2}})", at_door(Door::deepspeed_package)),
+      HasSubstr("only in the program capstan"));
+}
+
 }  // namespace
 }  // namespace capstan::config

@@ -51,6 +51,24 @@ TEST(Plan, FrozenParametersFormUnitsOfTheirOwn) {
   EXPECT_EQ(plan.trainable_elems(), 50);
 }
 
+TEST(Plan, WhatIsASliceAndWhatIsACopyFormUnitsOfTheirOwn) {
+  std::vector<ParamSpec> params = {param("linear", 100), param("norm", 50)};
+  params[0].slice = {{200}, {{100}, {100}}};
+  const std::vector<BoundarySpec> block = {{.name = "block", .params = {0, 1}}};
+  EXPECT_EQ(make_plan(params, block, options(1)).units.size(), 1U);
+  PlanOptions split = options(1);
+  split.axes.copies = layout::Axis::tensor;
+  const Plan plan = make_plan(params, block, split);
+  ASSERT_EQ(plan.units.size(), 2U);
+  EXPECT_THAT(plan.boundary_units[0], ElementsAre(0, 1));
+  EXPECT_EQ(plan.units[0].name, "block");
+  EXPECT_EQ(plan.units[0].axes.copies, layout::Axes{});
+  EXPECT_THAT(plan.units[0].params, ElementsAre(0));
+  EXPECT_EQ(plan.units[1].name, "block (copied)");
+  EXPECT_EQ(plan.units[1].axes.copies, layout::Axis::tensor);
+  EXPECT_NE(fingerprint(plan), fingerprint(make_plan(params, block, options(1))));
+}
+
 TEST(Plan, ParametersWhoseGradientsTravelInAnotherDtypeFormUnitsOfTheirOwn) {
   std::vector<ParamSpec> params = {param("linear", 100), param("norm", 50),
                                    param("linear.bias", 5)};
