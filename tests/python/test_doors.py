@@ -218,7 +218,7 @@ def test_a_section_read_alone_has_what_its_users_know():
 
 
 @pytest.mark.parametrize("stage, schedule, kinds", [(0, None, ""), (1, None, "o"), (2, None, "og"), (3, None, "ogp"),
-                                                    (2, "at_step", "o"), (1, "per_backward", "og")])
+                                                    (2, "at_step", "og"), (1, "per_backward", "o")])
 def test_what_a_run_shards_is_the_cores_policy(stage, schedule, kinds):
     config = {"zero_optimization": {"stage": stage}, "capstan": {"reduce_schedule": schedule} if schedule else {}}
     view = _C.resolve_config(_C.read_config(config), reads_only=True)
