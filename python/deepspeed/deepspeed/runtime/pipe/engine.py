@@ -1,9 +1,8 @@
-"""Pipeline parallelism: the names only."""
+"""PipelineEngine: trains a PipelineModule."""
 
-from deepspeed.later import names_of
+from deepspeed.runtime.engine import DeepSpeedEngine
+from deepspeed.runtime.pipe.module import PipelineError  # noqa: F401
 
-globals().update(names_of(__name__))
 
-
-class PipelineError(Exception):
-    pass
+class PipelineEngine(DeepSpeedEngine):
+    """Trains a PipelineModule over its stages."""
