@@ -103,6 +103,8 @@ SharedValues shared_values(const Options& options) {
            shard::default_reduce_schedule(options.shard.stage)) == shard::ReduceSchedule::at_step
            ? "at_step"
            : "per_backward"},
+      {"mesh", fmt::format("pipe {}, sequence {}, tensor {}", options.mesh.pipe,
+                           options.mesh.sequence, options.mesh.tensor)},
       {"gradient_clipping", fmt::format("{}", options.gradient_clipping)},
       {"batch", fmt::format("{} samples, {} at a time, {} backwards, managed {}",
                             options.batch.train_samples, options.batch.micro_samples,

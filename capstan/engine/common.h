@@ -16,7 +16,6 @@ struct Common {
   const Options& options;
   comm::Group& group;  // all ranks
   comm::MeshGroups& mesh;
-  comm::Group* pipe;  // the other stages; null: the model is whole
   shard::ShardedModel& sharded;
   Updater& updater;
   const ModelExtras& extras;

@@ -141,6 +141,7 @@ store::Ledger& Engine::ledger(store::Placement where) {
 }
 
 comm::Group& Engine::group() { return state_->sharded().group(); }
+comm::MeshGroups& Engine::mesh() { return state_->mesh(); }
 
 std::string Engine::describe() const {
   const shard::ShardedModel& sharded = state_->sharded();

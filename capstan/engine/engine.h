@@ -130,7 +130,8 @@ class Engine {
   std::vector<double> learning_rates() const;  // of the next step, by parameter group
   // What the engine holds on the device, on the host or on disks, now and at most.
   store::Ledger& ledger(store::Placement where = store::Placement::device);
-  comm::Group& group();
+  comm::Group& group();      // all ranks
+  comm::MeshGroups& mesh();  // and those that share something
   // Mesh, dtypes and units as a table; logged once at start.
   std::string describe() const;
 

@@ -27,12 +27,10 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
   join(parts, model.home());
   std::ranges::copy(shared_values(options), std::back_inserter(parts.shared));
   check_agreement(*group_, model.home(), parts.shared);
-  if (parts.pipe != nullptr) check_stages(model, parts);
   shard_model(model);
   make_updater(parts);
   make_rates(parts);
-  const Common common{options,   *group_, *mesh_, parts.pipe, *sharded_,
-                      *updater_, extras_, *log_,  run,        scale_};
+  const Common common{options, *group_, *mesh_, *sharded_, *updater_, extras_, *log_, run, scale_};
   early_ = std::make_unique<EarlyStep>(common, rates_);
   hooks_ =
       std::make_unique<shard::Hooks>(*sharded_, model, options.precision.cast_inputs, early_.get());
@@ -55,15 +53,6 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
 
 EngineState::~EngineState() = default;
 
-void EngineState::check_stages(const shard::ModelView& model, const Parts& parts) const {
-  check_agreement(*parts.pipe, model.home(), parts.shared);
-  if (!model.home().is_cuda()) return;
-  throw ConfigError({.what = "a stage of a pipeline is on a GPU, where the stages cannot agree on "
-                             "the norm of their gradients yet",
-                     .where = "engine::Parts::pipe",
-                     .fix = "train the stages on the CPU, or without a pipeline"});
-}
-
 void EngineState::join(const Parts& parts, c10::Device device) {
   Ranks ranks = parts.group;
   if (ranks.all == nullptr) {
@@ -71,8 +60,8 @@ void EngineState::join(const Parts& parts, c10::Device device) {
     ranks = *world_;
   }
   group_ = ranks.all;
-  mesh_ = std::make_unique<comm::MeshGroups>(make_mesh(options.shard, group_->size()), *group_,
-                                             ranks.maker);
+  mesh_ =
+      std::make_unique<comm::MeshGroups>(make_mesh(options, group_->size()), *group_, ranks.maker);
   Logger& logger = parts.logger != nullptr ? *parts.logger : silence_;
   log_ = std::make_unique<RunLog>(logger, RunLog::Voice{group_->rank() == 0, options.log_level},
                                   options.profile, group_->recorder());
@@ -82,9 +71,10 @@ void EngineState::shard_model(const shard::ModelView& view) {
   const layout::Mesh& mesh = mesh_->mesh();
   shard::Plan plan = make_plan(view, options, mesh);
   shard::Settings settings = shard_settings(options, mesh, state_settings(options));
-  prepare_buffers(view.buffers, options.precision, *group_);
+  comm::Group& peers = mesh_->over(layout::kPeerAxes);
+  prepare_buffers(view.buffers, options.precision, peers);
   if (options.store.optimizer.auto_ratio && settings.host.used()) {
-    const auto room = device_room(view, options.store, *group_);
+    const auto room = device_room(view, options.store, peers);
     if (room.has_value()) shard::spill(plan, *room, settings);
   }
   if (settings.host.used()) {

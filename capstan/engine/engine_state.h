@@ -41,6 +41,7 @@ class EngineState {
   Loader& loader() { return *loader_; }
   Step& step() { return *step_; }
   Access& access() { return *access_; }
+  comm::MeshGroups& mesh() { return *mesh_; }
   comm::World* world() { return world_.get(); }  // null where we were given a group
 
   Options options;
@@ -48,8 +49,6 @@ class EngineState {
 
  private:
   void join(const Parts& parts, c10::Device device);
-  // Throws ConfigError unless all stages of a pipeline have the same configuration, on CPUs.
-  void check_stages(const shard::ModelView& model, const Parts& parts) const;
   void shard_model(const shard::ModelView& view);
   void make_updater(const Parts& parts);
   void make_rates(const Parts& parts);

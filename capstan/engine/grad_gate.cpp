@@ -60,7 +60,7 @@ void GradGate::list_pieces(const shard::Plan& plan, const shard::ModelGroups& gr
       mine.in_shard.push_back(piece.in_shard.begin);
       pieces_.push_back({.elems = piece.in_shard.size(), .first_block = block_count_});
       block_count_ += optim::sum_block_count(piece.in_shard.size());
-      param_of_.push_back(spec.params[static_cast<std::size_t>(piece.slot)]);
+      param_of_.push_back(ParamCode::of(stage_, spec.params[static_cast<std::size_t>(piece.slot)]));
     }
     mine.end = pieces_.size();
   }
@@ -68,6 +68,7 @@ void GradGate::list_pieces(const shard::Plan& plan, const shard::ModelGroups& gr
 
 GradGate::GradGate(const shard::Plan& plan, const shard::ModelGroups& groups, c10::Device device)
     : device_(device),
+      stage_(groups.stage),
       host_result_(pinned_bytes(sizeof(optim::GateResult))),
       decided_(device_.type()) {
   list_pieces(plan, groups);
@@ -172,7 +173,9 @@ GradNorm GradGate::finish(const comm::Group& group) {
   optim::GateResult result;
   std::memcpy(&result, host_result_.data(), sizeof(result));
   GradNorm norm{.sum_norm = std::sqrt(result.all.squares)};
-  if (result.all.first_bad >= 0) norm.non_finite = static_cast<int>(result.all.first_bad);
+  if (result.all.first_bad >= 0) {
+    norm.set_bad(static_cast<std::int32_t>(result.all.first_bad), stage_);
+  }
   return norm;
 }
 

@@ -51,9 +51,10 @@ class GradGate final : public shard::GradWatcher {
   void sum_on_host(UnitPieces& pieces, const at::Tensor& grads, const optim::CpuRun& run);
 
   c10::Device device_;
+  int stage_;
   std::vector<UnitPieces> units_;        // by unit
   std::vector<optim::SumPiece> pieces_;  // of all units, in the order of the step
-  std::vector<std::int32_t> param_of_;   // of each piece
+  std::vector<std::int32_t> param_of_;   // of each piece, a ParamCode
   std::int64_t block_count_ = 0;
   device::HostBuffer host_table_;   // read by the device until the decision
   device::HostBuffer host_sums_;    // likewise

@@ -22,6 +22,7 @@ struct LocalSums {
 LocalSums sum_own_shards(shard::ShardedModel& model, const optim::CpuRun& run) {
   LocalSums sums;
   const shard::Plan& plan = model.plan();
+  const int stage = model.mesh().place(layout::Axis::pipe);
   for (const int unit : model.step_order()) {
     const shard::UnitSpec& spec = plan.units[static_cast<std::size_t>(unit)];
     const at::Tensor& grads = model.gradients().shard(unit);
@@ -31,7 +32,7 @@ LocalSums sum_own_shards(shard::ShardedModel& model, const optim::CpuRun& run) {
           optim::sum_squares(const_column(grads, piece.in_shard.begin), piece.in_shard.size(), run);
       sums.squares += squares;
       if (std::isfinite(squares)) continue;
-      const double param = spec.params[static_cast<std::size_t>(piece.slot)];
+      const double param = ParamCode::of(stage, spec.params[static_cast<std::size_t>(piece.slot)]);
       if (sums.first_bad == kNone || param < sums.first_bad) sums.first_bad = param;
     }
   }
@@ -55,30 +56,28 @@ std::vector<LocalSums> from_all(comm::Group& group, const LocalSums& mine) {
 
 }  // namespace
 
+void GradNorm::set_bad(std::int32_t code, int own_stage) {
+  const int stage = code / ParamCode::kPerStage;
+  if (stage == own_stage) {
+    non_finite = code % ParamCode::kPerStage;
+  } else {
+    bad_stage = stage;
+  }
+}
+
 GradNorm measure_gradients(shard::ShardedModel& model, const optim::CpuRun& run) {
   GradNorm result;
   double squares = 0;
+  double first_bad = kNone;
   for (const LocalSums& theirs : from_all(model.group(), sum_own_shards(model, run))) {
     squares += theirs.squares;
     if (theirs.first_bad == kNone) continue;
-    const int bad = static_cast<int>(theirs.first_bad);
-    result.non_finite = std::min(result.non_finite.value_or(bad), bad);
+    first_bad = first_bad == kNone ? theirs.first_bad : std::min(first_bad, theirs.first_bad);
   }
   result.sum_norm = std::sqrt(squares);
-  return result;
-}
-
-GradNorm over_stages(const GradNorm& own, comm::Group& pipe) {
-  const LocalSums mine = {.squares = own.sum_norm * own.sum_norm,
-                          .first_bad = own.finite() ? kNone : 0};
-  GradNorm result = {.non_finite = own.non_finite};
-  double total = 0;
-  for (int stage = 0; const LocalSums& theirs : from_all(pipe, mine)) {
-    total += theirs.squares;
-    if (theirs.first_bad != kNone && !result.bad_stage) result.bad_stage = stage;
-    ++stage;
+  if (first_bad != kNone) {
+    result.set_bad(static_cast<std::int32_t>(first_bad), model.mesh().place(layout::Axis::pipe));
   }
-  result.sum_norm = std::sqrt(total);
   return result;
 }
 

@@ -21,9 +21,6 @@ void guarded(const Common& common, Phase phase, const std::function<void()>& bod
     if (phase == Phase::step || common.group.size() > 1) {
       common.mesh.abort(fmt::format("rank {} failed in {}: {}", common.group.rank(), name, what));
     }
-    if (common.pipe != nullptr) {
-      common.pipe->abort(fmt::format("stage {} failed in {}: {}", common.pipe->rank(), name, what));
-    }
     if (is_out_of_memory(error)) {
       throw OutOfMemory(
           {.what = fmt::format("out of memory in {}: {}", name, what),

@@ -52,7 +52,8 @@ std::string told(const std::vector<LoadMisfit>& problems) {
 }
 
 void plan_weights(const Common& common, LoadPlan& plan, const Reader& reader,
-                  const StoredNames& names) {
+                  const NamesToLoad& to_load) {
+  const StoredNames& names = to_load.ours;
   std::set<const IndexTensor*> used;
   const auto take = [&](const IndexTensor* stored, const std::string& name,
                         const std::vector<std::int64_t>& shape,
@@ -101,7 +102,7 @@ void plan_weights(const Common& common, LoadPlan& plan, const Reader& reader,
   if (column == nullptr) return;
   for (const IndexTensor& tensor : column->tensors) {
     const bool alias = common.extras.aliases.contains(tensor.spec.name);
-    if (used.contains(&tensor) || alias) continue;
+    if (used.contains(&tensor) || alias || to_load.of_stages.contains(tensor.spec.name)) continue;
     plan.misfits.push_back(
         {LoadMisfit::Kind::extra,
          fmt::format("'{}' is in the checkpoint but not in the model", tensor.spec.name)});
@@ -146,14 +147,14 @@ void plan_optimizer(const Common& common, LoadPlan& plan, const Reader& reader,
 }  // namespace
 
 LoadPlan load_plan(const Common& common, const Reader& reader, const LoadOptions& how,
-                   const StoredNames& names) {
+                   const NamesToLoad& names) {
   LoadPlan plan;
   if (how.load_module_only) {
     plan.has_masters = checkpoint::look_at(reader.folder()).problem.empty();
   }
   plan_weights(common, plan, reader, names);
   if (how.load_optimizer_states && !how.load_module_only)
-    plan_optimizer(common, plan, reader, names);
+    plan_optimizer(common, plan, reader, names.ours);
   std::vector<LoadMisfit> problems = plan.unloadable;
   if (how.load_module_strict) {
     // States of a weight that does not fit do not either: the weight is told, they follow.

@@ -1,6 +1,7 @@
 // Which tensor of a checkpoint goes where in an engine, decided before anything is touched.
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,8 +37,14 @@ const checkpoint::IndexTensor* find_stored(const checkpoint::Reader& reader,
                                            const std::string& column, const StoredNames& names,
                                            int param);
 
+// What files call the tensors: ours, and all of a pipeline's stages (empty without one).
+struct NamesToLoad {
+  const StoredNames& ours;
+  const std::set<std::string>& of_stages;
+};
+
 // Throws one ConfigError that lists all that does not fit and may not be skipped.
 LoadPlan load_plan(const Common& common, const checkpoint::Reader& reader, const LoadOptions& how,
-                   const StoredNames& names);
+                   const NamesToLoad& names);
 
 }  // namespace capstan::engine

@@ -10,6 +10,7 @@
 #include "capstan/checkpoint/deepspeed/import.h"
 #include "capstan/checkpoint/hugging_face.h"
 #include "capstan/engine/load_plan.h"
+#include "capstan/engine/stages_state.h"
 #include "capstan/engine/together.h"
 #include "capstan/recompute/rng_state.h"
 
@@ -162,7 +163,6 @@ Loader::Chosen Loader::find_checkpoint(const std::filesystem::path& folder, cons
 }
 
 std::optional<Loaded> Loader::load(const std::filesystem::path& folder, const LoadOptions& how) {
-  saver_.check_whole("load");
   const at::NoGradGuard no_grad;
   const profile::Span span(common_.group.recorder().get(),
                            {.name = "load", .kind = profile::Kind::io});
@@ -196,10 +196,11 @@ std::optional<Loaded> Loader::load(const std::filesystem::path& folder, const Lo
 Loaded Loader::load_from(const std::filesystem::path& chosen, const LoadOptions& how) {
   std::optional<Reader> reader;
   const StoredNames names(common_.sharded.plan(), common_.extras);
+  const std::set<std::string> of_stages = names_of_stages(common_, names);
   LoadPlan plan;
   together(common_.group, common_.device(), [&] {
     reader.emplace(checkpoint::open_reader(chosen));
-    plan = load_plan(common_, *reader, how, names);
+    plan = load_plan(common_, *reader, how, {names, of_stages});
   });
   Loaded loaded;
   together(common_.group, common_.device(), [&] {

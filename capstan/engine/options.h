@@ -30,8 +30,20 @@ struct BatchOptions {
   bool operator==(const BatchOptions&) const = default;
 };
 
+// How many ranks share one model. Their product divides the number of ranks; the rest is
+// data-parallel.
+struct MeshOptions {
+  int pipe = 1;      // stages of a pipeline, each with some of the layers
+  int sequence = 1;  // ranks with parts of the same sequences
+  int tensor = 1;    // ranks with parts of the same layers
+  bool operator==(const MeshOptions&) const = default;
+
+  int product() const { return pipe * sequence * tensor; }
+};
+
 struct Options {
   BatchOptions batch;
+  MeshOptions mesh;
   double gradient_clipping = 1.0;       // largest global L2 norm of the gradients; 0: no clipping
   LogLevel log_level = LogLevel::info;  // progress lines are of level info
   std::optional<optim::Options> optimizer;    // unset: the caller brings one

@@ -11,7 +11,7 @@
 namespace capstan::engine {
 
 // All ranks that an engine trains on, and who makes smaller groups of them where options need some
-// (hybrid sharding). Both must outlive the engine.
+// (Options::mesh, hybrid sharding). Both must outlive the engine.
 struct Ranks {
   Ranks() = default;  // those of the launcher
   // NOLINTBEGIN(google-explicit-constructor): so that Parts{.group = world} says it
@@ -28,10 +28,6 @@ struct Ranks {
 // What only code can give; everything else is in Options.
 struct Parts {
   Ranks group;
-  // Where the model is one stage of a pipeline: the ranks that have the other stages for the same
-  // data, in the order of stages. The norm of the gradients, and whether a step is skipped, are
-  // agreed over them too. Must outlive the engine.
-  comm::Group* pipe = nullptr;
   Logger* logger = nullptr;     // unset: silence; must outlive the engine
   OptimizerFactory optimizer;   // takes the place of Options::optimizer
   UpdaterFactory updater;       // likewise, and need not be libtorch's

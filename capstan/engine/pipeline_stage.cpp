@@ -52,4 +52,6 @@ void PipelineStage::step() {
   report_ = engine_.step(true);
 }
 
+void PipelineStage::failed(const std::string& why) { engine_.mesh().abort(why); }
+
 }  // namespace capstan::engine

@@ -8,9 +8,9 @@
 namespace capstan::engine {
 
 // Who derives from this says what is computed: inputs(), labels(), forward() and loss(). The engine
-// has the parameters of all chunks of this stage. Its group are the ranks that have the same stage
-// for other data, and Parts::pipe those that have the other stages for the same data; the latter is
-// the executor's group too.
+// has the parameters of all chunks of this stage, under the names that they have in the whole
+// model, and Options::mesh.pipe stages; the executor's group is
+// Engine::mesh().over(layout::Axis::pipe).
 //
 // The engine's backward is never split: where a schedule has the backward for inputs, all of it
 // runs, and nothing where it has the one for weights.
@@ -25,6 +25,7 @@ class PipelineStage : public pipeline::Stage {
                                     const pipeline::Tensors& inputs) final;
   void backward_weights(int chunk, const Differential& of) final;
   void step() final;
+  void failed(const std::string& why) override;
 
   const StepReport& last_step() const { return report_; }
 

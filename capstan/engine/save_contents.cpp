@@ -11,6 +11,7 @@
 
 #include "capstan/base/text.h"
 #include "capstan/engine/columns_of_all.h"
+#include "capstan/engine/stages_state.h"
 #include "capstan/engine/stored_tensors.h"
 #include "capstan/engine/together.h"
 #include "capstan/precision/loss_scale.h"
@@ -25,7 +26,6 @@ void append(std::vector<Item>& all, std::vector<Item> more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-// Groups without parameters do not count.
 std::vector<checkpoint::ParamGroup> stored_groups(const ParamGroups& groups,
                                                   const shard::Plan& plan,
                                                   const StoredNames& names) {
@@ -36,7 +36,6 @@ std::vector<checkpoint::ParamGroup> stored_groups(const ParamGroups& groups,
     if (!plan.params[p].trainable || !names.stored(param)) continue;
     stored[static_cast<std::size_t>(groups.of_param[p])].params.push_back(names.name(param));
   }
-  std::erase_if(stored, [](const checkpoint::ParamGroup& each) { return each.params.empty(); });
   return stored;
 }
 
@@ -71,12 +70,13 @@ void add_weights(const Common& common, SaveContents& contents, const SaveOptions
   std::vector<HeldElems> held = weights_to_write(common.sharded);
   std::erase_if(held, [&](const HeldElems& each) { return !wanted(each.param); });
   append(contents.pieces, pieces_of(model.name, held, names));
+  const bool first_of_stage = common.mesh.place(layout::kGridAxes.without(layout::Axis::pipe)) == 0;
   for (const NamedTensor& buffer : common.extras.buffers) {
     const NamedTensor stored{names.buffer_name(buffer.name), buffer.tensor};
     if (stored.name.empty()) continue;
     contents.state.buffers.push_back(stored.name);
     model.tensors.push_back(spec_of(stored.name, stored.tensor));
-    if (common.group.rank() == 0) contents.pieces.push_back(copied_piece(model.name, stored));
+    if (first_of_stage) contents.pieces.push_back(copied_piece(model.name, stored));
   }
   contents.columns.push_back(std::move(model));
 }
@@ -199,6 +199,11 @@ SaveContents save_contents(const Common& common, const SaveOptions& how) {
   state.client_state = how.client_state;
   for (const auto& [alias, owner] : common.extras.aliases)
     state.aliases[alias] = names.buffer_name(owner);
+  merge_stages(common, state);
+  if (how.param_groups.empty()) {  // of ours, those without parameters do not count
+    std::erase_if(state.param_groups,
+                  [](const checkpoint::ParamGroup& each) { return each.params.empty(); });
+  }
   return contents;
 }
 

@@ -95,19 +95,7 @@ std::unique_ptr<checkpoint::SaveTurn> Saver::take_turn(const std::filesystem::pa
   return std::make_unique<checkpoint::SaveTurn>(*folder_lock_);
 }
 
-void Saver::check_whole(const char* what) const {
-  if (common_.pipe == nullptr) return;
-  throw ConfigError(
-      {.what = fmt::format("one stage of a pipeline cannot {} a checkpoint yet: the "
-                           "stages would take each other's for their own",
-                           what),
-       .where = fmt::format("stage {} of {}", common_.pipe->rank(), common_.pipe->size()),
-       .fix = "write the stage's parameters to a file of its own: Engine::master() "
-              "and state() read them, set_parameter() and set_state() put them back"});
-}
-
 Saved Saver::save(const std::filesystem::path& folder, const SaveOptions& how) {
-  check_whole("save");
   finish();  // one at a time
   const profile::Span span(common_.group.recorder().get(),
                            {.name = "save", .kind = profile::Kind::io});

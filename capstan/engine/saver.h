@@ -29,8 +29,6 @@ class Saver {
   Saver& operator=(const Saver&) = delete;
 
   Saved save(const std::filesystem::path& folder, const SaveOptions& how);
-  // Throws ConfigError where the model is one stage of a pipeline. `what`: "save", "load".
-  void check_whole(const char* what) const;
   // Waits for a save in the background and throws what went wrong with it.
   void finish();
   // Throws what went wrong with a save in the background that has ended; waits for none.

@@ -69,7 +69,7 @@ bool keeps_near(const shard::Options& options, int ranks) {
 
 // Over everybody, where a second copy serves those near by; else inside of the shard groups.
 shard::UnitAxes axes_of(const shard::Options& options, const layout::Mesh& mesh) {
-  if (!keeps_near(options, mesh.world_size())) return {};
+  if (!keeps_near(options, mesh.size(layout::kDataAxes))) return {};
   const shard::UnitAxes hybrid;
   return {.cut = hybrid.all(), .summed = {}, .near = hybrid.cut};
 }
@@ -168,24 +168,41 @@ Averaging averaging(const comm::Options& options, int ranks) {
   return {1.0 / options.predivide_factor, options.predivide_factor / ranks};
 }
 
-layout::Mesh make_mesh(const shard::Options& options, int ranks) {
-  const bool near = keeps_near(options, ranks);
-  const int shards = near                      ? options.near_ranks
-                     : options.shard_ranks > 0 ? options.shard_ranks
-                                               : ranks;
-  if (near && options.shard_ranks > 0) {
+layout::Mesh make_mesh(const Options& options, int ranks) {
+  const MeshOptions& mesh = options.mesh;
+  const int sharing = mesh.product();
+  if (mesh.pipe < 1 || mesh.sequence < 1 || mesh.tensor < 1 || ranks % sharing != 0) {
+    throw ConfigError({.what = fmt::format(
+                           "a mesh of {} (pipe) x {} (sequence) x {} (tensor) has no place for {}",
+                           mesh.pipe, mesh.sequence, mesh.tensor, counted(ranks, "rank")),
+                       .where = options.names("mesh"),
+                       .fix = fmt::format("start a multiple of {}, or make these smaller",
+                                          counted(std::max(1, sharing), "rank"))});
+  }
+  const int data = ranks / sharing;
+  const bool near = keeps_near(options.shard, data);
+  const int shards = near                            ? options.shard.near_ranks
+                     : options.shard.shard_ranks > 0 ? options.shard.shard_ranks
+                                                     : data;
+  if (near && options.shard.shard_ranks > 0) {
     throw ConfigError({.what = "shard groups and a second copy of the parameters were both asked "
                                "for; each says where shards end",
                        .where = "shard groups",
                        .fix = "choose one of the two"});
   }
-  if (shards > ranks || ranks % shards != 0) {
+  if (shards > data || data % shards != 0) {
     throw ConfigError(
-        {.what = fmt::format("{} do not form groups of {}", counted(ranks, "rank"), shards),
+        {.what = fmt::format("{} do not form groups of {}",
+                             counted(data, sharing > 1 ? "data-parallel rank" : "rank"), shards),
          .where = "shard groups",
          .fix = "use a group size that divides the number of ranks"});
   }
-  return layout::Mesh({.replica = ranks / shards, .shard = shards}, ranks);
+  return layout::Mesh({.pipe = mesh.pipe,
+                       .replica = data / shards,
+                       .shard = shards,
+                       .sequence = mesh.sequence,
+                       .tensor = mesh.tensor},
+                      ranks);
 }
 
 shard::Plan make_plan(const shard::ModelView& view, const Options& options,
@@ -328,7 +345,11 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
       "mesh                    data-parallel {}, parameter-parallel {}",
       options.shard.stage, elems, plan.trainable_elems(), counted(std::ssize(plan.units), "unit"),
       precision::dtype_table(options.precision), mesh.size(layout::kDataAxes), shards);
-  if (keeps_near(options.shard, mesh.world_size())) {
+  for (const layout::Axis axis :
+       {layout::Axis::pipe, layout::Axis::sequence, layout::Axis::tensor}) {
+    if (mesh.size(axis) > 1) text += fmt::format(", {} {}", to_string(axis), mesh.size(axis));
+  }
+  if (keeps_near(options.shard, mesh.size(layout::kDataAxes))) {
     text +=
         fmt::format("\nsecond copy             cut over {} near ranks", options.shard.near_ranks);
   }

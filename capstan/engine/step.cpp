@@ -102,7 +102,6 @@ GradNorm Step::check_and_apply(const StepReport& report, bool look) {
   } else {
     norm = measure_gradients(common_.sharded, {with_.workers});
   }
-  if (common_.pipe != nullptr) norm = over_stages(norm, *common_.pipe);
   if (look && !norm.finite()) return norm;
   double factor = average;
   if (clipping > 0) {

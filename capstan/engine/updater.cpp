@@ -352,14 +352,14 @@ std::vector<double> KernelUpdater::lamb_slot_sums(shard::ShardedModel& model,
       mine[2 * param + 1] += sums[i].update_squares;
     }
   }
-  if (!sharded || model.group().size() == 1) return mine;
+  if (!sharded || model.peers().size() == 1) return mine;
   const auto elems = static_cast<std::int64_t>(count);
   const at::Tensor sent = at::from_blob(mine.data(), {elems}, at::kDouble).to(device_);
-  at::Tensor all = at::empty({elems * model.group().size()}, sent.options());
-  model.group().all_gather(all, sent, "slot norms").wait();
+  at::Tensor all = at::empty({elems * model.peers().size()}, sent.options());
+  model.peers().all_gather(all, sent, "slot norms").wait();
   all = all.cpu();
   std::vector<double> total(count, 0.0);
-  for (int rank = 0; rank < model.group().size(); ++rank) {
+  for (int rank = 0; rank < model.peers().size(); ++rank) {
     const double* const theirs = all.const_data_ptr<double>() + rank * elems;
     for (std::size_t i = 0; i < count; ++i) total[i] += theirs[i];
   }

@@ -45,6 +45,8 @@ class Axes {
 };
 
 constexpr Axes kDataAxes = {Axis::replica, Axis::shard};
+// Ranks on these have the same parameters between them.
+constexpr Axes kPeerAxes = {Axis::replica, Axis::shard, Axis::sequence};
 // Of the grid itself, without its second reading: a group over them holds every rank.
 constexpr Axes kGridAxes = {Axis::pipe, Axis::replica, Axis::shard, Axis::sequence, Axis::tensor};
 

@@ -76,6 +76,7 @@ Tensors Executor::run() {
         fmt::format("stage {} of {}, {}", stage_number_, schedule_.shape.stages, to_string(*now));
     const std::string what = device::reason_of(error);
     group_.abort(fmt::format("{}: {}", where, what));
+    stage_.failed(fmt::format("{}: {}", where, what));
     std::throw_with_nested(
         CommError({.what = what,
                    .where = where,

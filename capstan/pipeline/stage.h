@@ -1,6 +1,7 @@
 // What a stage of a pipeline computes, as the executor asks for it.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -46,6 +47,9 @@ class Stage {
   // All of a chunk's gradients are there.
   virtual void reduce(int /*chunk*/) {}
   virtual void step() = 0;
+
+  // The executor has failed: nobody may wait for this rank any more.
+  virtual void failed(const std::string& /*why*/) {}
 };
 
 }  // namespace capstan::pipeline

@@ -167,7 +167,7 @@ void take_from(ShardedModel& model, int param, int root) {
   // The caller may have given the parameter another tensor instead of writing into it.
   const at::Tensor& given = model.unit(place.unit).param(place.slot);
   if (!given.is_alias_of(slot)) slot.copy_(given);
-  if (slot.numel() > 0) model.group().broadcast(slot.view(-1), root, "modified values").wait();
+  if (slot.numel() > 0) model.peers().broadcast(slot.view(-1), root, "modified values").wait();
   write_param(model, param, slot);
 }
 

@@ -15,7 +15,7 @@ class Adopter {
   Adopter(const ModelView& model, const Ground& ground, const comm::MeshGroups& mesh)
       : model_(model), ground_(ground), mesh_(mesh) {
     const std::vector<std::int64_t> constants =
-        comm::from_all_ranks(ground.groups.all, device(), model.constants(), "constants");
+        comm::from_all_ranks(ground.groups.peers, device(), model.constants(), "constants");
     constants_agree_ =
         std::ranges::adjacent_find(constants, std::not_equal_to<>()) == constants.end();
   }
@@ -74,7 +74,7 @@ class Adopter {
     if (!constant && !param.is_contiguous()) param.set_data(param.detach().contiguous());
     const at::Tensor values = param.detach().view(-1);
     if (param.numel() == 0) return param;
-    ground_.groups.all.broadcast(constant ? values.narrow(0, 0, 1) : values, 0, "initial values")
+    ground_.groups.peers.broadcast(constant ? values.narrow(0, 0, 1) : values, 0, "initial values")
         .wait();
     return param;
   }

@@ -78,7 +78,7 @@ void Reducer::reduce_late() {
     if (at(static_cast<int>(unit)).late) late[unit] = 1;
   }
   late = late.to(pool_.device());
-  if (groups_.all.size() > 1) groups_.all.all_reduce(late, "late gradients").wait();
+  if (groups_.peers.size() > 1) groups_.peers.all_reduce(late, "late gradients").wait();
   late = late.cpu();
   for (const int unit : order_) {
     if (late.const_data_ptr<int>()[unit] != 0) issue(unit);

@@ -64,7 +64,7 @@ ShardedModel::~ShardedModel() {
 
 // Of each set of units with the ranks that share them.
 void ShardedModel::check_plans_agree() {
-  std::set<layout::Axes> shared = {UnitAxes{}.all()};
+  std::set<layout::Axes> shared = {layout::kPeerAxes};
   for (const UnitSpec& unit : plan_.units) shared.insert(unit.axes.all());
   for (const layout::Axes axes : shared) {
     const auto mine = static_cast<std::int64_t>(fingerprint(plan_, axes));
@@ -84,13 +84,13 @@ void ShardedModel::check_plans_agree() {
 
 void ShardedModel::check_same_use(int boundary) {
   const std::vector<std::int64_t> all =
-      comm::from_all_ranks(group(), device(), boundary, "use check");
-  for (int rank = 0; rank < groups_.all.size(); ++rank) {
+      comm::from_all_ranks(peers(), device(), boundary, "use check");
+  for (int rank = 0; rank < groups_.peers.size(); ++rank) {
     if (all[static_cast<std::size_t>(rank)] == boundary) continue;
     throw CommError({.what = fmt::format(
                          "rank {} uses unit #{} of the model while rank {} uses #{}",
-                         groups_.all.rank(), boundary, rank, all[static_cast<std::size_t>(rank)]),
-                     .where = fmt::format("group {}", groups_.all.name()),
+                         groups_.peers.rank(), boundary, rank, all[static_cast<std::size_t>(rank)]),
+                     .where = fmt::format("group {}", groups_.peers.name()),
                      .fix = fmt::format(
                          "make all ranks call the same modules in the same order, or declare the "
                          "diverging modules one unit ({})",

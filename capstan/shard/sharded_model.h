@@ -42,8 +42,9 @@ class ShardedModel {
 
   const Plan& plan() const { return plan_; }
   const Settings& settings() const { return settings_; }
-  comm::Group& group() const { return groups_.all; }  // all ranks: they agree, count and save
-  const comm::MeshGroups& mesh() const { return mesh_; }
+  comm::Group& group() const { return groups_.all; }    // all ranks: they agree, count and save
+  comm::Group& peers() const { return groups_.peers; }  // the same parameters, for other data
+  comm::MeshGroups& mesh() const { return mesh_; }
   const UnitGroups& groups(int unit) const { return groups_.units[static_cast<std::size_t>(unit)]; }
   c10::Device device() const { return device_; }
 

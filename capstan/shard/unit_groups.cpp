@@ -3,7 +3,10 @@
 namespace capstan::shard {
 
 ModelGroups model_groups(const Plan& plan, comm::MeshGroups& mesh) {
-  ModelGroups groups{.all = mesh.all(), .units = {}};
+  ModelGroups groups{.all = mesh.all(),
+                     .peers = mesh.over(layout::kPeerAxes),
+                     .units = {},
+                     .stage = mesh.place(layout::Axis::pipe)};
   const auto if_several = [&mesh](layout::Axes axes) {
     return mesh.mesh().size(axes) > 1 ? &mesh.over(axes) : nullptr;
   };

@@ -18,10 +18,11 @@ struct UnitGroups {
   bool counted = true;
 };
 
-// Ranks: all of them are in `all`, for what they do together: agree, count, save.
 struct ModelGroups {
-  comm::Group& all;
+  comm::Group& all;               // for what all ranks do together: agree, count, save
+  comm::Group& peers;             // those with the same parameters, for other data
   std::vector<UnitGroups> units;  // of the plan
+  int stage = 0;                  // of a pipeline, that this rank has
 };
 
 // Collective: groups are made where the plan needs them.
