@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,16 +34,23 @@ class MeshGroups {
   // Throws ConfigError where it takes a maker and there is none.
   Group& over(layout::Axes axes);
 
-  // Of every group there is, that of all ranks first.
+  // The ranks of these stages of a pipeline that differ from each other in nothing else; for a rank
+  // of another stage, those of the remaining ones. Requires ascending stages.
+  Group& over_stages(const std::vector<int>& stages);
+
+  // Of every group over axes, that of all ranks first.
   std::vector<AxesTraffic> traffic() const;
   // Group::abort() of every one.
   void abort(std::string_view reason);
 
  private:
+  Group make(const std::vector<std::vector<int>>& parts, const std::string& name);
+
   layout::Mesh mesh_;
   Group& all_;
   GroupMaker* maker_;
   std::map<layout::Axes, Group> made_;  // by the axes that are longer than one
+  std::map<std::vector<int>, Group> of_stages_;
 };
 
 }  // namespace capstan::comm

@@ -12,6 +12,7 @@
 #include "capstan/engine/join_ranks.h"
 #include "capstan/engine/room.h"
 #include "capstan/engine/settings.h"
+#include "capstan/engine/tie_stages.h"
 #include "capstan/engine/together.h"
 #include "capstan/profile/event_clock.h"
 #include "capstan/shard/memory.h"
@@ -23,7 +24,8 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
       run{.loss_scale = precision::initial_loss_scale(options.precision)},
       extras_(std::move(parts.extras)) {
   check(options, parts.optimizer != nullptr || parts.updater != nullptr);
-  const shard::ModelView model = view(options);
+  shard::ModelView model = view(options);
+  tie_stages(model, parts.ties, options.mesh.pipe);
   join(parts, model.home());
   std::ranges::copy(shared_values(options), std::back_inserter(parts.shared));
   check_agreement(*group_, model.home(), parts.shared);

@@ -221,20 +221,24 @@ shard::Plan make_plan(const shard::ModelView& view, const Options& options,
                           .dtype = dtype,
                           .trainable = param.requires_grad(),
                           .travel = view.travel.empty() ? std::nullopt : view.travel[i],
-                          .slice = view.slices.empty() ? std::nullopt : view.slices[i]};
+                          .slice = view.slices.empty() ? std::nullopt : view.slices[i],
+                          .tie = view.tie_of.empty() ? std::nullopt : view.tie_of[i]};
     check_slice(spec);
     const bool configured = precision.reduce.has_value() || spec.travel.has_value();
     if (dtype != precision.params && !configured) spec.travel = precision.grad_accum;
     params.push_back(std::move(spec));
   }
   const shard::UnitAxes axes = axes_of(options.shard, mesh);
-  return shard::make_plan(std::move(params), view.boundaries,
-                          {.shards = mesh.size(axes.cut),
-                           .axes = axes,
-                           .near_shards = axes.near.empty() ? 0 : mesh.size(axes.near),
-                           .align_bytes = view.home().is_cuda() ? kCudaAlignBytes : kCpuAlignBytes,
-                           .persistence_threshold_elems = options.shard.persistence_threshold_elems,
-                           .persistence_total_elems = options.shard.persistence_total_elems});
+  shard::Plan plan =
+      shard::make_plan(std::move(params), view.boundaries,
+                       {.shards = mesh.size(axes.cut),
+                        .axes = axes,
+                        .near_shards = axes.near.empty() ? 0 : mesh.size(axes.near),
+                        .align_bytes = view.home().is_cuda() ? kCudaAlignBytes : kCpuAlignBytes,
+                        .persistence_threshold_elems = options.shard.persistence_threshold_elems,
+                        .persistence_total_elems = options.shard.persistence_total_elems});
+  plan.ties = view.ties;
+  return plan;
 }
 
 shard::StateSettings state_settings(const Options& options) {

@@ -344,7 +344,8 @@ std::vector<double> KernelUpdater::lamb_slot_sums(shard::ShardedModel& model,
   std::vector<double> mine(count, 0.0);
   for (const int unit : model.step_order()) {
     const std::vector<optim::LambSums> sums = prepare_lamb(model, unit, scalars);
-    if (sharded && !model.groups(unit).counted) continue;
+    const comm::Group* const replicas = model.groups(unit).summed;
+    if (sharded && replicas != nullptr && replicas->rank() != 0) continue;
     for (std::size_t i = 0; i < sums.size(); ++i) {
       const auto param =
           static_cast<std::size_t>(stretches_[static_cast<std::size_t>(unit)][i].param);

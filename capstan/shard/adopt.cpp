@@ -4,6 +4,10 @@
 #include <functional>
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "capstan/base/error.h"
 #include "capstan/comm/numbers.h"
 #include "capstan/shard/loose_shard.h"
 
@@ -18,6 +22,24 @@ class Adopter {
         comm::from_all_ranks(ground.groups.peers, device(), model.constants(), "constants");
     constants_agree_ =
         std::ranges::adjacent_find(constants, std::not_equal_to<>()) == constants.end();
+  }
+
+  // Before any unit is adopted: copies of weights on several stages become those of the first. In
+  // the order of the ties, which all stages share.
+  void share_between_stages() const {
+    const Plan& plan = ground_.plan;
+    for (int tie = 0; tie < std::ssize(plan.ties); ++tie) {
+      for (std::size_t i = 0; i < plan.params.size(); ++i) {
+        if (plan.params[i].tie != tie || plan.params[i].numel() == 0) continue;
+        check_not_loose(i, plan.ties[static_cast<std::size_t>(tie)]);
+        at::Tensor param = model_.params[i];
+        if (constants_agree_ && model_.is_constant(i)) continue;
+        if (!param.is_contiguous()) param.set_data(param.detach().contiguous());
+        ground_.groups.units[static_cast<std::size_t>(plan.places[i].unit)]
+            .tied->broadcast(param.detach().view(-1), 0, "shared weights")
+            .wait();
+      }
+    }
   }
 
   Unit adopt_unit(int index, UnitStates& states) const {
@@ -61,6 +83,15 @@ class Adopter {
             one_copy};
   }
 
+  void check_not_loose(std::size_t index, const Tie& tie) const {
+    if (!model_.is_loose(index)) return;
+    throw ConfigError(
+        {.what = fmt::format("{}, which stages {} share, was sharded before there was an engine",
+                             ground_.plan.params[index].name, fmt::join(tie.stages, ", ")),
+         .where = tie.key,
+         .fix = "build layers that stages share outside of zero.Init"});
+  }
+
   at::Tensor whole_param(int index) const {
     const auto i = static_cast<std::size_t>(index);
     at::Tensor param = model_.params[i];
@@ -89,6 +120,7 @@ class Adopter {
 
 Adopted adopt(const ModelView& model, const Ground& ground, const comm::MeshGroups& mesh) {
   const Adopter adopter(model, ground, mesh);
+  adopter.share_between_stages();
   Adopted adopted;
   adopted.states.resize(ground.plan.units.size());
   for (int i = static_cast<int>(ground.plan.units.size()) - 1; i >= 0; --i) {

@@ -27,6 +27,10 @@ struct ModelView {
   std::vector<std::vector<std::int64_t>> sizes;  // of the whole parameters
   std::vector<std::optional<DType>> travel;      // of gradients, as in ParamSpec; empty: all unset
   std::vector<std::optional<layout::TensorSlice>> slices;  // as in ParamSpec; empty: all unset
+  // Of a pipeline: what stages share, the same list on all of them, and which of these each
+  // parameter is (empty: none).
+  std::vector<Tie> ties;
+  std::vector<std::optional<int>> tie_of;
   std::vector<BoundarySpec> boundaries;
   std::vector<at::Tensor> buffers;
   std::vector<nn::UnitBase*> units;  // C++ models: of each boundary; else empty

@@ -24,6 +24,7 @@ struct UnitKey {
   bool trainable = true;
   DType dtype = DType::fp32;
   std::optional<DType> travel;
+  std::optional<int> tie;
   auto operator<=>(const UnitKey&) const = default;
 };
 
@@ -53,6 +54,7 @@ std::string unit_name(const UnitKey& key, const std::vector<BoundarySpec>& bound
                          ? "resident"
                          : boundaries[static_cast<std::size_t>(key.boundary)].name;
   if (name.empty()) name = "model";
+  if (key.tie.has_value()) name += " (shared by stages)";
   return key.trainable ? name : name + " (frozen)";
 }
 
@@ -69,6 +71,7 @@ UnitSpec make_unit(const UnitKey& key, std::vector<int> members, std::string uni
           .trainable = key.trainable,
           .travel = key.travel,
           .resident = key.boundary == kNoBoundary,
+          .tie = key.tie,
           .axes = options.axes,
           .near_shards = options.near_shards,
           .layout = layout::FlatLayout(numels, options.shards,
@@ -92,7 +95,8 @@ Plan make_plan(std::vector<ParamSpec> params, const std::vector<BoundarySpec>& b
   const std::vector<int> owner = owners(params, boundaries, options);
   std::map<UnitKey, std::vector<int>> members;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    members[{owner[i], params[i].trainable, params[i].dtype, params[i].travel}].push_back(
+    const ParamSpec& param = params[i];
+    members[{owner[i], param.trainable, param.dtype, param.travel, param.tie}].push_back(
         static_cast<int>(i));
   }
 
@@ -130,27 +134,40 @@ std::vector<std::vector<std::int64_t>> slot_sizes(const UnitSpec& unit,
 
 namespace {
 
-std::uint64_t fingerprint_if(const Plan& plan, const std::function<bool(const UnitSpec&)>& counts) {
-  // FNV-1a over a text: std::hash may differ between builds, and ranks may run different ones.
-  std::uint64_t hash = 14695981039346656037ULL;
-  const auto mix = [&hash](std::string_view text) {
+// FNV-1a over a text: std::hash may differ between builds, and ranks may run different ones.
+class TextHash {
+ public:
+  void mix(std::string_view text) {
     for (const char c : text) {
-      hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+      value_ = (value_ ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
     }
-  };
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 14695981039346656037ULL;
+};
+
+// All of a parameter but its name.
+std::string kind_text(const ParamSpec& param) {
+  return fmt::format("{} {} {} {}", fmt::join(param.sizes, ","), name(param.dtype), param.trainable,
+                     param.travel.has_value() ? name(*param.travel) : "");
+}
+
+std::uint64_t fingerprint_if(const Plan& plan, const std::function<bool(const UnitSpec&)>& counts) {
+  TextHash hash;
   for (std::size_t i = 0; i < plan.params.size(); ++i) {
     const ParamSpec& param = plan.params[i];
     if (!counts(plan.units[static_cast<std::size_t>(plan.places[i].unit)])) continue;
-    mix(fmt::format("{} {} {} {} {};", param.name, fmt::join(param.sizes, ","), name(param.dtype),
-                    param.trainable, param.travel.has_value() ? name(*param.travel) : ""));
+    hash.mix(fmt::format("{} {};", param.name, kind_text(param)));
   }
   for (const UnitSpec& unit : plan.units) {
     if (!counts(unit)) continue;
-    mix(fmt::format("{} {} {} {} {} {};", unit.name, fmt::join(unit.params, ","),
-                    unit.layout.padded_elems(), to_string(unit.axes.cut),
-                    to_string(unit.axes.summed), unit.near_shards));
+    hash.mix(fmt::format("{} {} {} {} {} {} {};", unit.tie.value_or(-1), unit.name,
+                         fmt::join(unit.params, ","), unit.layout.padded_elems(),
+                         to_string(unit.axes.cut), to_string(unit.axes.summed), unit.near_shards));
   }
-  return hash;
+  return hash.value();
 }
 
 }  // namespace
@@ -161,6 +178,14 @@ std::uint64_t fingerprint(const Plan& plan) {
 
 std::uint64_t fingerprint(const Plan& plan, layout::Axes axes) {
   return fingerprint_if(plan, [axes](const UnitSpec& unit) { return unit.axes.all() == axes; });
+}
+
+std::uint64_t fingerprint_of_tie(const Plan& plan, int tie) {
+  TextHash hash;
+  for (const ParamSpec& param : plan.params) {
+    if (param.tie == tie) hash.mix(kind_text(param) + ";");
+  }
+  return hash.value();
 }
 
 }  // namespace capstan::shard

@@ -15,6 +15,13 @@
 
 namespace capstan::shard {
 
+// Weights that several stages of a pipeline share: each has a copy, and their gradients are summed.
+struct Tie {
+  std::string key;          // for messages
+  std::vector<int> stages;  // that have a copy, ascending
+  bool operator==(const Tie&) const = default;
+};
+
 struct ParamSpec {
   std::string name;  // as in named_parameters()
   std::vector<std::int64_t> sizes;
@@ -24,6 +31,7 @@ struct ParamSpec {
   // Which part it is of a tensor that other ranks have the rest of, for checkpoints; its box has
   // these sizes. Unset: it is a whole tensor.
   std::optional<layout::TensorSlice> slice;
+  std::optional<int> tie;  // of the plan's ties
 
   std::int64_t numel() const;
   bool operator==(const ParamSpec&) const = default;
@@ -55,7 +63,8 @@ struct UnitSpec {
   DType dtype = DType::fp32;
   bool trainable = true;
   std::optional<DType> travel;
-  bool resident = false;  // whole at all times, also at stage 3
+  bool resident = false;   // whole at all times, also at stage 3
+  std::optional<int> tie;  // of the plan's; all its parameters have the same
   UnitAxes axes;
   int near_shards = 0;        // parts of the second copy; 0: there is none
   layout::FlatLayout layout;  // cut over axes.cut
@@ -73,6 +82,7 @@ struct Plan {
   std::vector<UnitSpec> units;                   // resident first, then in the order of boundaries
   std::vector<ParamPlace> places;                // of each parameter
   std::vector<std::vector<int>> boundary_units;  // for each boundary: the units it needs whole
+  std::vector<Tie> ties;                         // of all stages, in one order on all of them
 
   std::int64_t trainable_elems() const;
 };
@@ -100,5 +110,7 @@ std::vector<std::vector<std::int64_t>> slot_sizes(const UnitSpec& unit,
 // what those axes share is.
 std::uint64_t fingerprint(const Plan& plan);
 std::uint64_t fingerprint(const Plan& plan, layout::Axes axes);
+// Likewise, when two stages' copies of what they share are alike, whatever their names.
+std::uint64_t fingerprint_of_tie(const Plan& plan, int tie);
 
 }  // namespace capstan::shard

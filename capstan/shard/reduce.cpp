@@ -147,6 +147,7 @@ void Reducer::widen(at::Tensor& sum) {
 
 void Reducer::hand_over(int unit) {
   if (sink_ == nullptr || !sink_->takes(unit)) return;
+  if (groups(unit).tied != nullptr) return;  // other stages are at other micro-batches: at the end
   if (groups(unit).summed == nullptr) {
     sink_->take(unit, std::move(at(unit).sum));
     return;
@@ -177,13 +178,33 @@ void Reducer::sum_over_replicas() {
     keep_total(before);
   };
   for (const int unit : order_) {
-    if (groups(unit).summed == nullptr || !at(unit).sum.defined()) continue;
+    if (groups(unit).summed == nullptr || groups(unit).tied != nullptr) continue;
+    if (!at(unit).sum.defined()) continue;
     comm::PendingOp next = start_total(unit);
     arrive();
     before = unit;
     travelling = std::move(next);
   }
   arrive();
+}
+
+// In the order of the ties, which all stages share.
+void Reducer::sum_over_stages() {
+  for (int tie = 0; tie < std::ssize(plan_.ties); ++tie) {
+    for (const int unit : order_) {
+      if (plan_.units[static_cast<std::size_t>(unit)].tie == tie) add_up(unit);
+    }
+  }
+}
+
+void Reducer::add_up(int unit) {
+  UnitGrads& grads = at(unit);
+  if (!grads.sum.defined()) return;
+  if (groups(unit).summed != nullptr) start_total(unit).wait();
+  widen(grads.sum);
+  groups(unit).tied->all_reduce(grads.sum, plan_.units[static_cast<std::size_t>(unit)].name).wait();
+  keep_total(unit);
+  if (sink_ != nullptr && sink_->takes(unit)) sink_->take(unit, std::move(grads.total));
 }
 
 void Reducer::settle(std::size_t at_most) {
@@ -228,11 +249,13 @@ void Reducer::finish() {
   unreduced_ = false;
   settle(0);
   sum_over_replicas();
+  sum_over_stages();
 }
 
 const at::Tensor& Reducer::sum(int unit) const {
   const UnitGrads& grads = grads_[static_cast<std::size_t>(unit)];
-  return groups(unit).summed == nullptr ? grads.sum : grads.total;
+  const bool goes_on = groups(unit).summed != nullptr || groups(unit).tied != nullptr;
+  return goes_on ? grads.total : grads.sum;
 }
 
 std::vector<int> Reducer::unused_params() const {

@@ -75,7 +75,7 @@ class Reducer {
   struct UnitGrads {
     std::unique_ptr<LocalGrads> local;  // empty for frozen units
     at::Tensor sum;        // 1-D, shard_elems: over the ranks that share the unit's cut
-    at::Tensor total;      // likewise, over their replicas too; undefined without any
+    at::Tensor total;      // likewise, over replicas and stages too; undefined without any
     bool has_sum = false;  // here or in the sink
     int arrived = 0;       // parameters that came in this backward
     bool issued = false;   // in this backward
@@ -96,6 +96,8 @@ class Reducer {
   comm::PendingOp start_total(int unit);
   void keep_total(int unit);
   void sum_over_replicas();
+  void sum_over_stages();
+  void add_up(int unit);
   void hand_over(int unit);
   void settle(std::size_t at_most);
   void settle_unit(int unit);

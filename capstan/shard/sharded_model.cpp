@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
@@ -43,6 +44,7 @@ ShardedModel::ShardedModel(Plan plan, const ModelView& model, comm::MeshGroups& 
       groups_(model_groups(plan_, mesh)),
       device_(model.home()) {
   check_plans_agree();
+  check_ties_agree();
   homes_ = choose_homes(plan_, settings_.policy, settings_.host.homes);
   places_ = std::make_unique<store::Places>(
       device_, places_options(plan_, settings_, group().rank()), group().recorder().get());
@@ -79,6 +81,23 @@ void ShardedModel::check_plans_agree() {
                                           counted(std::ssize(plan_.params), "parameter")),
                      .fix = "build the same model with the same options on every rank: names, "
                             "shapes, dtypes and frozen parameters must agree"});
+  }
+}
+
+// A sum over stages adds their copies element by element.
+void ShardedModel::check_ties_agree() {
+  for (int tie = 0; tie < std::ssize(plan_.ties); ++tie) {
+    const Tie& shared = plan_.ties[static_cast<std::size_t>(tie)];
+    if (!std::ranges::binary_search(shared.stages, groups_.stage)) continue;
+    const auto mine = static_cast<std::int64_t>(fingerprint_of_tie(plan_, tie));
+    const std::vector<std::int64_t> all =
+        comm::from_all_ranks(mesh_.over_stages(shared.stages), device(), mine, "shared weights");
+    if (std::ranges::count(all, mine) == std::ssize(all)) continue;
+    throw CommError(
+        {.what = fmt::format("the stages {} share weights that are not alike",
+                             fmt::join(shared.stages, ", ")),
+         .where = shared.key,
+         .fix = "give their copies the same shapes and dtypes, and freeze all or none"});
   }
 }
 

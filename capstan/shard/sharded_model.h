@@ -95,6 +95,7 @@ class ShardedModel {
  private:
   void enter();
   void check_plans_agree();
+  void check_ties_agree();
   void check_same_use(int boundary);
 
   OwnProcess process_;

@@ -13,6 +13,7 @@ struct UnitGroups {
   comm::Group* cut = nullptr;
   comm::Group* summed = nullptr;  // null: no other rank has the same part
   comm::Group* near = nullptr;    // null: there is no second copy
+  comm::Group* tied = nullptr;    // other stages with the same parameters; null: there are none
   // Whether this rank's part is the one of several equal ones that counts: in the norm, in a
   // checkpoint.
   bool counted = true;
