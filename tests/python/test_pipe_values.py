@@ -1,5 +1,7 @@
 """Topologies, schedules and cuts of pipelines as scripts of DeepSpeed see them, and modules that hold one stage."""
 
+import time
+
 import pytest
 import ranks
 import torch
@@ -119,9 +121,6 @@ def stage_of_two():
     assert module.num_pipeline_stages() == 2 and module.mpu().get_stage_id() == module.stage_id == dist.get_rank()
     with pytest.raises(RuntimeError, match="must divide"):
         PipelineModule(layers, num_stages=4)
-    with pytest.raises(ValueError, match="stages 0, 1"):
-        PipelineModule([TiedLayerSpec("embed", nn.Embedding, 5, 4), nn.Linear(4, 4), nn.Linear(4, 4),
-                        TiedLayerSpec("embed", nn.Embedding, 5, 4)], num_stages=2, partition_method="uniform")
     return Counted.built, sorted(module.state_dict()), {n: p.detach() for n, p in module.named_parameters()}
 
 
@@ -152,6 +151,42 @@ def cuts_of_two():
 
 def test_layers_are_cut_by_number_parameters_or_type():
     assert ranks.run(2, cuts_of_two)[0] == [[0, 2, 4], [0, 2, 4], [0, 2, 4], [0, 3, 4]]
+
+
+class Slow(nn.Module):
+    """Takes its time, without a parameter; keeps as many numbers for backward as it is told."""
+
+    def __init__(self, seconds, kept=1):
+        super().__init__()
+        self.seconds, self.kept = seconds, kept
+
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return x + (torch.ones(self.kept) * x.sum()).exp().sum() * 0
+
+
+def profiled():
+    def cut(layers, stage_bytes=None):
+        return PipelineModule(layers, num_stages=2, partition_method="profile", profile_input=torch.ones(2),
+                              stage_bytes=stage_bytes).partitions()
+
+    times = [LayerSpec(Slow, seconds) for seconds in (0.1, 0.01, 0.01, 0.01)]
+    large = [times[0], *(LayerSpec(Slow, 0.01, 10**6) for _ in range(3))]  # 8 MB of activations each
+    with pytest.raises(ValueError, match="at the best cut, stage"):
+        cut(large, 10**7)
+    with pytest.raises(ValueError, match="profile_input"):
+        PipelineModule(times, num_stages=2, partition_method="profile")
+    with pytest.raises(RuntimeError, match="no layer for that"):
+        cut([fails, *times])
+    return cut(times), cut(large, 2 * 10**7)
+
+
+def fails(x):
+    raise RuntimeError("no layer for that")
+
+
+def test_layers_are_cut_by_measured_time_within_memory():
+    assert ranks.run(2, profiled) == [([0, 1, 4], [0, 2, 4])] * 2
 
 
 class Looks(nn.Linear):

@@ -67,11 +67,7 @@ class PipelineParallelGrid:
 
     def _build_p2p_groups(self):
         """Each rank with that of the next stage; the last stage with the first."""
-        pairs = []
-        for rank in range(self.world_size):
-            ranks = next(each for each in self.pipe_groups if rank in each)
-            pairs.append([rank, ranks[(ranks.index(rank) + 1) % len(ranks)]])
-        return pairs
+        return sorted([rank, following] for ranks in self.pipe_groups for rank, following in zip(ranks, ranks[1:] + ranks[:1]))
 
     def _is_grid_valid(self):
         return self._topo.world_size() == dist.get_world_size()
@@ -85,6 +81,14 @@ class PipelineParallelGrid:
     def stage_to_global(self, stage_id, **kwargs):
         """The rank of another stage that is like this one otherwise, but for what `kwargs` says."""
         return self._topo.get_rank(**self._topo.get_coord(self.global_rank)._replace(pipe=stage_id, **kwargs)._asdict())
+
+    def lists_of_stages(self, stages):
+        """Of each pipeline, the ranks of some stages together; every other rank alone."""
+        lists = []
+        for ranks in self.pipe_groups:
+            together = [ranks[stage] for stage in stages]
+            lists += [together, *([rank] for rank in ranks if rank not in together)]
+        return lists
 
     def topology(self):
         return self._topo

@@ -7,33 +7,44 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from capstan import _C
+from capstan import _C, tensors
 from capstan.errors import ConfigError
+from capstan.process_group import part_of
 from deepspeed.accelerator import get_accelerator
 from deepspeed.comm.comm import init_distributed
 from deepspeed.runtime.activation_checkpointing import checkpointing
 from deepspeed.runtime.pipe.axes import PipeDataParallelTopology
 from deepspeed.runtime.pipe.grid import PipelineParallelGrid
+from deepspeed.runtime.pipe.layer_files import LayerFiles
+from deepspeed.runtime.pipe.layer_profile import measured
 from deepspeed.runtime.pipe.layer_specs import LayerSpec, TiedLayerSpec, check_layers, trainable_elements, type_name
 from deepspeed.runtime.utils import set_random_seed
 from deepspeed.utils.logging import logger
+
+
+_HOLE = torch.empty(0)  # where a tensor stood
+_ANY_BYTES = 2**62  # no limit
 
 
 class PipelineError(Exception):
     """An engine of a pipeline was asked for something that only an engine without one can do."""
 
 
-class PipelineModule(nn.Module):
+class PipelineModule(LayerFiles, nn.Module):
     """Layers that run one after another, cut into stages; only this rank's stage is built.
 
     `layers`: modules, LayerSpec and TiedLayerSpec objects, functions, or an nn.Sequential. Each takes what the one before
     gave: a tensor or a nested tuple of tensors. Modules are children under their number in the whole list, so that a
     parameter's name does not depend on the cut.
+
+    partition_method="profile" measures the layers with `profile_input`, the inputs of one micro-batch, and makes the slowest
+    stage as fast as it can be while every stage fits into `stage_bytes`.
     """
 
     def __init__(self, layers, num_stages=None, topology=None, loss_fn=None, seed_layers=False, seed_fn=None,
                  base_seed=1234, partition_method="parameters", activation_checkpoint_interval=0,
-                 activation_checkpoint_func=checkpointing.checkpoint, checkpointable_layers=None, dynamic_shape=False):
+                 activation_checkpoint_func=checkpointing.checkpoint, checkpointable_layers=None, dynamic_shape=False,
+                 profile_input=None, stage_bytes=None):
         super().__init__()
         if num_stages is None and topology is None:
             raise RuntimeError("must provide num_stages or topology")
@@ -53,14 +64,14 @@ class PipelineModule(nn.Module):
         self._layer_specs = list(layers)
         check_layers(self._layer_specs)
         self._num_layers = len(self._layer_specs)
-        self._partition_layers(partition_method)
+        self._partition_layers(partition_method, profile_input, stage_bytes)
         self.forward_funcs, self.fwd_map = [], {}
-        self.tied_modules, self.tied_weight_attrs, self.tied_comms = nn.ModuleDict(), {}, {}
+        self.tied_modules, self.tied_weight_attrs, self._tied_lists = nn.ModuleDict(), {}, {}
         self.activation_checkpoint_interval = activation_checkpoint_interval
         self.activation_checkpoint_func = activation_checkpoint_func
         self.is_checkpointable_results, self.is_checkpointable_results_interval = [], None
-        self._check_ties()
         self._build()
+        self.tied_comms = self._index_tied_modules()
         if get_accelerator().device_name() != "cpu":
             self.to(get_accelerator().device_name(self.local_rank))
 
@@ -75,17 +86,33 @@ class PipelineModule(nn.Module):
 
     # The cut
 
-    def _partition_layers(self, method):
+    def _partition_layers(self, method, profile_input=None, stage_bytes=None):
         counts = method.lower() == "parameters"
-        layers = [_C.PipelineLayer(type_name(layer), trainable_elements(layer) if counts else 0)
-                  for layer in self._layer_specs]
         if method.lower() == "profile":
-            raise ConfigError("nothing has measured the layers", 'PipelineModule(partition_method="profile")',
-                              'use "parameters", "uniform" or "type:REGEX"')
-        self.parts = _C.cut_layers(method, layers, self.num_stages)
+            self.parts = self._measured_cut(method, profile_input, stage_bytes)
+        else:
+            self.parts = _C.cut_layers(method, [_C.PipelineLayer(type_name(layer), trainable_elements(layer) if counts else 0)
+                                                for layer in self._layer_specs], self.num_stages)
         self._set_bounds(self.parts[self.stage_id], self.parts[self.stage_id + 1])
         if self.global_rank == 0:
             logger.info("Partitioning pipeline stages with method %s\n%s", method, self._describe_cut())
+
+    def _measured_cut(self, method, profile_input, stage_bytes):
+        """Rank 0 measures for all: another rank's clock would say something else."""
+        if profile_input is None:
+            raise ConfigError("nothing to measure the layers with", 'PipelineModule(partition_method="profile")',
+                              "pass profile_input, the inputs of one micro-batch")
+        found = [None]
+        if self.global_rank == 0:
+            try:
+                layers = measured(self._layer_specs, profile_input)
+                found = [_C.cut_layers(method, layers, self.num_stages, stage_bytes or _ANY_BYTES)]
+            except Exception as error:  # told to all
+                found = [error]
+        dist.broadcast_object_list(found, src=0)
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
 
     def _describe_cut(self):
         lines = []
@@ -119,7 +146,7 @@ class PipelineModule(nn.Module):
 
     # Building
 
-    def _stages_of_ties(self):
+    def tied_stages(self):
         """{key: the stages that have a layer of it}, in the order of keys."""
         found = {}
         for index, layer in enumerate(self._layer_specs):
@@ -127,12 +154,22 @@ class PipelineModule(nn.Module):
                 found.setdefault(layer.key, set()).add(self.stage_owner(index))
         return {key: sorted(found[key]) for key in sorted(found)}
 
-    def _check_ties(self):
-        for key, stages in self._stages_of_ties().items():
-            if len(stages) > 1:
-                raise ConfigError(f"the tied layers '{key}' are on stages {', '.join(map(str, stages))}: the gradients of a weight "
-                                  f"that several stages share are not summed yet", "TiedLayerSpec",
-                                  "cut the layers so that all of one key are on one stage, or do not tie them")
+    def _index_tied_modules(self):
+        """{key: the ranks that have a copy, and ours}, of those that several stages have. Copies beyond the first stage are
+        marked; an engine gives all of them the first one's values, and sums their gradients."""
+        found = {}
+        for key, stages in self.tied_stages().items():
+            if len(stages) == 1:
+                continue
+            self._tied_lists[key] = self._grid.lists_of_stages(stages)
+            part_of(None, self._tied_lists[key])  # on all ranks alike
+            if self.stage_id not in stages:
+                continue
+            found[key] = {"ranks": [self._grid.stage_to_global(stage) for stage in stages], "module": self.tied_modules[key],
+                          "weight_attr": self.tied_weight_attrs[key]}
+            for param in self.tied_modules[key].parameters():
+                param.ds_pipe_replicated = self.stage_id != stages[0]
+        return found
 
     def _seed(self, seed):
         (self.seed_fn or set_random_seed)(seed)
@@ -163,11 +200,9 @@ class PipelineModule(nn.Module):
         return module
 
     def get_tied_weights_and_groups(self):
-        """Pairs of a weight and its ranks on several stages: none, as no weight is on several."""
-        return []
-
-    def allreduce_tied_weight_gradients(self):
-        """Nothing to sum: no weight is on several stages."""
+        """Pairs of a weight that other stages share and the group of the ranks that do."""
+        return [(functools.reduce(getattr, name.split("."), tie["module"]), part_of(None, self._tied_lists[key]))
+                for key, tie in self.tied_comms.items() for name in tie["weight_attr"]]
 
     def compile(self, *args, **kwargs):
         """torch.compile for each layer."""
@@ -181,7 +216,7 @@ class PipelineModule(nn.Module):
 
     def forward(self, forward_input):
         """This stage's layers, one after another."""
-        self.micro_offset += 1
+        self.micro_offset = self.micro_offset + 1  # forwards so far: a part of each layer's seed
         count, interval = len(self.forward_funcs), self.activation_checkpoint_interval
         if interval == 0:
             return self._range(0, count)(forward_input)
@@ -190,8 +225,24 @@ class PipelineModule(nn.Module):
         for start, wanted in zip(range(0, count, interval), self.is_checkpointable_results):
             run = self._range(start, min(start + interval, count))
             x = x if isinstance(x, tuple) else (x,)
-            x = self.activation_checkpoint_func(run, *x) if wanted and self._can_recompute(x) else run(*x)
+            x = self._recomputed(run, x) if wanted and self._can_recompute(x) else run(*x)
         return x
+
+    def _recomputed(self, run, inputs):
+        """run(*inputs) whose activations are computed again in backward. What recomputes it sees lists of tensors only:
+        the reentrant kind would lose the gradients of those inside of tuples."""
+        given, shape = [], []
+        tensors.visit(inputs, given)
+
+        def run_flat(*values):
+            values, found = iter(values), []
+            outputs = run(*tensors.replace(inputs, lambda _: next(values)))
+            tensors.visit(outputs, found)
+            shape[:] = [tensors.replace(outputs, lambda _: _HOLE)]
+            return tuple(found)
+
+        results = iter(self.activation_checkpoint_func(run_flat, *given))
+        return tensors.replace(shape[0], lambda _: next(results))
 
     def _range(self, start, end):
         """A function that runs some layers, each under a seed of its own where that is asked for: the same when it is
@@ -213,7 +264,9 @@ class PipelineModule(nn.Module):
         """The reentrant kind loses the gradients of a block none of whose inputs requires one: embeddings of tokens."""
         if self.activation_checkpoint_func is checkpointing.non_reentrant_checkpoint or not torch.is_grad_enabled():
             return True
-        return any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
+        found = []
+        tensors.visit(inputs, found)
+        return any(x.requires_grad for x in found)
 
     def set_checkpoint_interval(self, interval):
         assert interval >= 0, "the interval is a number of layers"
