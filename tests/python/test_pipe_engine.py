@@ -1,5 +1,9 @@
 """PipelineEngine: a model in stages has the bits of the same model in one piece."""
 
+import threading
+import time
+from pathlib import Path
+
 import pytest
 import ranks
 import torch
@@ -161,3 +165,33 @@ def changed_batch():
 
 def test_the_number_of_micro_batches_may_change():
     assert ranks.run(2, changed_batch) == [(16, 7), (16, 7)]
+
+
+def waiting(folder):
+    """The first stage goes on only when a thread of the second has written a file, while that one's train_batch() waits."""
+    engine = pipe_models.engine_of(pipe_models.piped(2), config())
+    sign, began = Path(folder) / "sign", threading.Event()
+    if engine.is_first_stage():
+        inner = engine.module.forward_funcs[0]
+
+        def patient(given):
+            deadline = time.monotonic() + 30
+            while not sign.exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert sign.exists(), "the other rank's thread did not run"
+            return inner(given)
+
+        engine.module.forward_funcs[0] = patient
+    else:
+        def write():
+            began.wait()
+            time.sleep(0.3)
+            sign.touch()
+
+        threading.Thread(target=write).start()
+    began.set()
+    engine.train_batch(pipe_models.batches(0))
+
+
+def test_other_threads_run_while_a_stage_waits_for_another(tmp_path):
+    ranks.run(2, waiting, str(tmp_path))
