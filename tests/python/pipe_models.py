@@ -105,7 +105,7 @@ def train_whole(settings, steps=STEPS):
             found.append(loss_of(engine(tokens), labels))
             engine.backward(found[-1])
             engine.step()
-        losses.append(sum(each.detach() for each in found).item() / GAS)
+        losses.append((sum(each.detach() for each in found) / GAS).item())
     return losses, weights(engine)
 
 

@@ -128,6 +128,26 @@ def test_weights_of_all_stages_become_one_file_or_one_per_layer(tmp_path, stage)
         assert loaded and all(torch.equal(loaded[name], weights[name]) for name in loaded)
 
 
+def taken_over(stage):
+    """Weights before and after an engine gives its model to the next one, which loses nothing and trains on."""
+    module = pipe_models.piped(2)
+    first = pipe_models.engine_of(module, config(stage))
+    data = pipe_models.batches(first.grid.get_data_parallel_rank(), steps=2)
+    first.train_batch(data)
+    before = pipe_models.weights(first)
+    first.close()
+    second = pipe_models.engine_of(module, config(stage))
+    after = pipe_models.weights(second)
+    assert second.train_batch(data).item() < 10
+    return before, after
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_the_next_engine_takes_over_the_stages_of_a_closed_one(stage):
+    for before, after in ranks.run(4, taken_over, stage):
+        assert before and all(torch.equal(before[name], after[name]) for name in before)
+
+
 # Keys, data and reports
 
 def elsewhere():
