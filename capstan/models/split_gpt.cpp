@@ -117,6 +117,11 @@ std::vector<at::Tensor> SplitTransformerImpl::extend(std::span<Sequences> all) {
 
 SplitGptImpl::SplitGptImpl(const GptOptions& options, const TensorRanks& ranks)
     : blueprint_(options), ranks_(std::make_shared<TensorRanks>(ranks)) {
+  if (options.part) {
+    throw ConfigError({.what = "a stage of a pipeline cannot be split over tensor ranks yet",
+                       .where = "models::SplitGpt",
+                       .fix = "use stages or tensor ranks"});
+  }
   reset();
   if (!options.weights_loaded_later) initialize();
 }

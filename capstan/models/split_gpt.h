@@ -59,7 +59,6 @@ class SplitGptImpl : public torch::nn::Cloneable<SplitGptImpl>, public Model {
   SplitGptImpl(const GptOptions& options, const TensorRanks& ranks);
   void reset() override;
 
-
   const GptBlueprint& blueprint() const override { return blueprint_; }
   torch::nn::Module& module() override { return *this; }
   // Equal on all ranks.

@@ -47,10 +47,11 @@ void check_pipe(const Arguments& arguments, int ranks) {
 
 void check_pipe_of_tensor_ranks(const engine::MeshOptions& mesh) {
   if (mesh.pipe == 1 || mesh.tensor == 1) return;
-  throw ConfigError({.what = "a model that is cut into stages cannot also be split over tensor ranks",
-                     .where = fmt::format("--pipe {} with {} tensor ranks", mesh.pipe, mesh.tensor),
-                     .fix = "choose one of the two; more data-parallel ranks share the state at "
-                            "ZeRO stages 1 to 3"});
+  throw ConfigError(
+      {.what = "a model that is cut into stages cannot also be split over tensor ranks",
+       .where = fmt::format("--pipe {} with {} tensor ranks", mesh.pipe, mesh.tensor),
+       .fix = "choose one of the two; more data-parallel ranks share the state at "
+              "ZeRO stages 1 to 3"});
 }
 
 // What "auto" stands for in a run of ours.
