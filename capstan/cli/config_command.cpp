@@ -38,7 +38,7 @@ config::Context context_of(const ConfigArguments& arguments) {
   }
   const RankEnv env = read_rank_env(process_env());
   if (!env.launcher.empty()) {
-    context.ranks = env.world_size;
+    context.world_size = env.world_size;
     context.world_size_origin = {config::OriginKind::environment,
                                  fmt::format("world size set by {}", env.launcher)};
   }
@@ -85,7 +85,7 @@ int explain_config(const ConfigArguments& arguments) {
 void add_file_options(CLI::App& command, ConfigArguments& arguments) {
   command.add_option("FILE", arguments.file, "A file, JSON text, or JSON text in base64")
       ->required();
-  command.add_option("-n,--num_gpus", arguments.world_size, "Number of data-parallel ranks")
+  command.add_option("-n,--num_gpus", arguments.world_size, "Number of ranks")
       ->check(CLI::Range(1, 1 << 24));
   command
       .add_option("--hidden-size", arguments.hidden_size,

@@ -127,11 +127,11 @@ void Watch::use_channel(const std::function<void()>& use) {
 }
 
 std::string Watch::look_at_oldest(std::unique_lock<std::mutex>& lock) {
-  std::erase_if(watched_, [](const Watched& op) { return op.completed(); });
-  if (watched_.empty() ||
-      std::chrono::steady_clock::now() - watched_.front().issued < kLongInFlight) {
-    return {};
-  }
+  // Young ones are left alone: over some backends the question costs a thread.
+  const auto long_ago = std::chrono::steady_clock::now() - kLongInFlight;
+  std::erase_if(watched_,
+                [&](const Watched& op) { return op.issued <= long_ago && op.completed(); });
+  if (watched_.empty() || watched_.front().issued > long_ago) return {};
   Watched oldest = watched_.front();  // those behind it wait for it
   lock.unlock();
   std::string reason;

@@ -105,6 +105,15 @@ schedule::OneCycle to_one_cycle(const Table& table) {
   return cycle;
 }
 
+// Of gradients; empty: that of the parameters.
+std::string wire_dtype(const Table& table) {
+  std::string wire;
+  if (table.integer("sequence_parallel_size") > 1) {
+    wire = table.text("seq_parallel_communication_data_type");
+  }
+  return wire.empty() ? table.text("communication_data_type") : wire;
+}
+
 }  // namespace
 
 DType parse_dtype(std::string_view spelling) {
@@ -116,6 +125,10 @@ DType parse_dtype(std::string_view spelling) {
 DType param_dtype(const Table& table) {
   if (table.flag("fp16.enabled")) return DType::fp16;
   return table.flag("bf16.enabled") ? DType::bf16 : DType::fp32;
+}
+
+DType autocast_dtype(const Table& table) {
+  return dtype_or(table, "torch_autocast.dtype", DType::bf16);
 }
 
 precision::Options to_precision(const Table& table) {
@@ -131,7 +144,7 @@ precision::Options to_precision(const Table& table) {
   options.master = dtype_or(table, "capstan.master_dtype", masters);
   options.optimizer_state =
       dtype_or(table, "capstan.optimizer_state_dtype", half_states ? DType::bf16 : DType::fp32);
-  if (const std::string wire = table.text("communication_data_type"); !wire.empty()) {
+  if (const std::string wire = wire_dtype(table); !wire.empty()) {
     options.reduce = parse_dtype(wire);
   }
   if (const std::string buffers = table.text("data_types.buffer_dtype"); !buffers.empty()) {

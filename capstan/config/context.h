@@ -30,11 +30,9 @@ struct OtherTypes {
 };
 
 struct Context {
-  // Data-parallel ranks. Unset: what the three batch sizes imply, else 1.
+  // All ranks that train. Unset: as many data-parallel ones as the three batch sizes imply, else 1.
   std::optional<int> world_size;
-  // Instead: all ranks, of which some may share a model, as the configuration says.
-  std::optional<int> ranks;
-  Origin world_size_origin{OriginKind::environment, "the number of data-parallel ranks"};
+  Origin world_size_origin{OriginKind::environment, "the number of ranks"};
   std::optional<std::int64_t> hidden_size;         // of the model, for "auto"
   std::map<std::string, json::Value> auto_values;  // by path: what "auto" stands for
   std::map<std::string, Override> overrides;       // by path

@@ -47,7 +47,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::params_on_host, true, "parameters in host memory"},
     FeatureState{Feature::params_on_nvme, true, "parameters on nvme"},
     FeatureState{Feature::pipeline, false, "pipeline parallelism"},
-    FeatureState{Feature::sequence_parallel, false, "sequence parallelism"},
+    FeatureState{Feature::sequence_parallel, true, "sequence parallelism"},
     FeatureState{Feature::sparse_attention, false, "sparse attention"},
     FeatureState{Feature::sparse_gradients, false, "sparse gradients of embeddings"},
     FeatureState{Feature::tensor_parallel, true, "tensor parallelism", Door::program},

@@ -7,6 +7,7 @@ OptionNames option_names() {
       {"batch.accumulation_steps", "gradient_accumulation_steps"},
       {"batch.micro_samples", "train_micro_batch_size_per_gpu"},
       {"comm.backend", "capstan.backend"},
+      {"mesh", "sequence_parallel_size"},
       {"precision.optimizer_state", "capstan.optimizer_state_dtype"},
       {"shard.leaf_modules", "zero_optimization.leaf_module"},
       {"shard.leaf_modules.names", "zero_optimization.leaf_module.names"},

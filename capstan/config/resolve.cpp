@@ -1,10 +1,12 @@
 #include "capstan/config/resolve.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "capstan/base/text.h"
 #include "capstan/config/apply.h"
@@ -20,6 +22,8 @@ namespace {
 constexpr const char* kTrain = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
+// Sizes of axes whose ranks share a model and its data.
+constexpr std::array kSharing = {"sequence_parallel_size", "tensor_parallel.autotp_size"};
 
 void append_infos(std::vector<ErrorInfo>& to, std::vector<ErrorInfo> from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
@@ -45,37 +49,42 @@ bool told(const std::vector<ErrorInfo>& problems, const char* path) {
                      [&](const ErrorInfo& problem) { return problem.where.ends_with(place); });
 }
 
-// Data-parallel ranks; no value where nobody knows yet how many.
-BatchNumber data_ranks(const Table& table, const Context& context,
+// Ranks that see different data: those that share a model see the same, and the batch counts them
+// once.
+BatchNumber data_ranks(const Table& table, const Context& context, const std::string& source,
                        std::vector<ErrorInfo>& problems) {
-  if (!context.ranks) {
-    if (!context.world_size) return {};
-    return {.value = *context.world_size, .origin = context.world_size_origin};
+  if (!context.world_size) return {};
+  const std::int64_t all = *context.world_size;
+  std::int64_t sharing = 1;
+  std::vector<std::string> sizes;  // "2 (sequence_parallel_size)"
+  const char* first = nullptr;
+  for (const char* path : kSharing) {
+    const std::int64_t size = std::clamp<std::int64_t>(table.integer(path), 1, all + 1);
+    if (size > 1) {
+      sizes.push_back(fmt::format("{} ({})", table.integer(path), path));
+      if (first == nullptr) first = path;
+    }
+    sharing *= size;
   }
-  const Entry& size = *table.find("tensor_parallel.autotp_size");
-  const std::int64_t tensor = std::max<std::int64_t>(1, *size.value.integer());
-  if (tensor == 1) return {.value = *context.ranks, .origin = context.world_size_origin};
-  if (*context.ranks % tensor != 0) {
+  if (sharing == 1) return {.value = all, .origin = context.world_size_origin};
+  if (all % sharing != 0) {
     problems.push_back(
-        {.what = fmt::format("{} cannot form groups of {} that split every layer",
-                             counted(*context.ranks, "rank"), tensor),
-         .where = fmt::format("{} (tensor_parallel.autotp_size)", describe(size.origin)),
-         .fix = fmt::format("start a multiple of {}, or choose a size that divides {}",
-                            counted(tensor, "rank"), *context.ranks)});
-    return {};
+        {.what = fmt::format("{} ({}) cannot form groups of {}", counted(all, "rank"),
+                             describe(context.world_size_origin), fmt::join(sizes, " x ")),
+         .where = fmt::format("{} ({})", source, first),
+         .fix = "use a size that divides the number of ranks"});
   }
-  return {.value = *context.ranks / tensor,
-          .origin = {OriginKind::environment,
-                     fmt::format("{} with {} per model", counted(*context.ranks, "rank"), tensor)}};
+  return {.value = std::max<std::int64_t>(1, all / sharing),
+          .origin = {OriginKind::derived,
+                     fmt::format("{} / {}", counted(all, "rank"), fmt::join(sizes, " / "))}};
 }
 
-// Completes the three batch keys of the table; the result also holds the number of ranks.
-Batch solve_batch(Table& table, const BatchNumber& ranks, const std::string& source,
-                  bool required) {
+// Completes the three batch keys of the table, over ranks that see different data.
+Batch solve_batch(Table& table, BatchNumber ranks, const std::string& source, bool required) {
   Batch batch{.train = batch_number(table, kTrain),
               .micro = batch_number(table, kMicro),
               .accumulation = batch_number(table, kAccumulation),
-              .ranks = ranks,
+              .ranks = std::move(ranks),
               .required = required};
   batch = complete_batch(std::move(batch), source);
   put_batch_number(table, kTrain, batch.train);
@@ -93,7 +102,7 @@ void check_data_parallel_size(const Table& table, const Batch& batch, const std:
       {.what = fmt::format("data_parallel_size is {}, but the run has {} ({})", *size,
                            counted(ranks, "data-parallel rank"), describe(batch.ranks.origin)),
        .where = fmt::format("{} (data_parallel_size)", source),
-       .fix = "remove the key, or start that many ranks"});
+       .fix = "remove the key, or start as many ranks as it needs"});
 }
 
 }  // namespace
@@ -103,16 +112,16 @@ Outcome check(const json::Document& document, const Context& context) {
   Walked walked = walk(document, context);
   Outcome outcome{.problems = std::move(walked.problems), .warnings = std::move(walked.warnings)};
   Table& table = walked.table;
-  derive_values(table, context.hidden_size);
-  const BatchNumber ranks = data_ranks(table, context, outcome.problems);
-  std::optional<int> known;
-  if (ranks.value) known = static_cast<int>(*ranks.value);
-  RuleFindings findings = check_rules(table, document.source, known);
+  derive_values(table, context);
+  BatchNumber ranks = data_ranks(table, context, document.source, outcome.problems);
+  RuleFindings findings = check_rules(
+      table, document.source,
+      context.world_size ? std::optional(static_cast<int>(*ranks.value)) : std::nullopt);
   append_infos(outcome.problems, std::move(findings.problems));
   append_infos(outcome.warnings, std::move(findings.warnings));
   const bool required =
       context.trains && !told(outcome.problems, kTrain) && !told(outcome.problems, kMicro);
-  Batch batch = solve_batch(table, ranks, document.source, required);
+  Batch batch = solve_batch(table, std::move(ranks), document.source, required);
   append_infos(outcome.problems, std::move(batch.problems));
   append_infos(outcome.warnings, std::move(batch.warnings));
   check_data_parallel_size(table, batch, document.source, outcome.problems);

@@ -17,8 +17,8 @@ namespace capstan::config {
 struct Resolved {
   engine::Options engine;
   data::Options data;
-  Table table;  // every value with its origin
-  int world_size = 1;
+  Table table;         // every value with its origin
+  int world_size = 1;  // ranks that see different data
   Origin world_size_origin;
   std::vector<ErrorInfo> warnings;
 };

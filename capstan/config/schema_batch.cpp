@@ -64,7 +64,9 @@ Section gradient_section() {
           .ignoring_case()
           .or_null()
           .idle_without(Feature::sequence_parallel)
-          .says("Dtype in which gradients are communicated under sequence parallelism."),
+          .says(
+              "communication_data_type where sequence_parallel_size is above 1; null: as it says.")
+          .costs("As communication_data_type."),
       flag("sparse_gradients", false)
           .needs(Feature::sparse_gradients)
           .says("Gather embedding gradients as (index, value) pairs."),

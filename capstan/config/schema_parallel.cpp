@@ -114,10 +114,15 @@ std::vector<Section> parallel_sections() {
       integer("sequence_parallel_size", "1")
           .at_least(1)
           .needs(Feature::sequence_parallel)
-          .says("Ranks per sequence."),
+          .only_for({Door::capstan_package, Door::deepspeed_package}, Standing::refused,
+                    "sequence parallelism: only in the Python packages")
+          .says("Ranks that have parts of the same sequences (Ulysses). The batch counts them "
+                "once, and the mean of "
+                "gradients does too.")
+          .costs("Larger: longer sequences fit; attention exchanges heads for sequence twice."),
       integer("data_parallel_size", "null")
           .at_least(1)
-          .no_effect("it is only checked: every rank is a data-parallel rank")
+          .no_effect("it is only checked: ranks / sequence_parallel_size")
           .says("Data-parallel ranks."),
       flag("use_data_before_expert_parallelism", false)
           .needs(Feature::expert_parallel)

@@ -364,6 +364,16 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
     text +=
         fmt::format("\nsecond copy             cut over {} near ranks", options.shard.near_ranks);
   }
+  if (mesh.size(layout::Axis::pipe) > 1 && settings.policy.shards_params() && shards > 1) {
+    std::int64_t bytes = 0;
+    for (const shard::UnitSpec& unit : plan.units) {
+      if (!unit.resident) bytes += unit.whole_bytes();
+    }
+    text += fmt::format(
+        "\npipeline                every micro-batch gathers {} for forward and again for backward; "
+        "stage 1 would not",
+        format_bytes(bytes));
+  }
   const auto share = [](const shard::Home& home) { return home.used() ? home.share : 0.0; };
   if (settings.host.used()) {
     text += fmt::format(

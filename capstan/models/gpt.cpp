@@ -99,30 +99,17 @@ GptImpl::GptImpl(const GptOptions& options) : blueprint_(options) {
 
 void GptImpl::reset() { transformer = register_module("transformer", Transformer(options())); }
 
-// One generator, parameters in the order of their names' registration, used rows only: the same
-// weights whatever the padding, the device or the state of libtorch's own generators. A stage of a
-// pipeline draws what others have as well, and forgets it: it gets the weights of the whole model.
+// One generator for the whole model, used rows only: the same weights whatever the padding, the
+// device or the state of libtorch's own generators, and in each stage of a pipeline.
 void GptImpl::initialize() {
   const torch::autograd::AutoGradMode no_grad(false);
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(options().seed);
-  const auto draw_table = [&](nn::Unit<EmbeddingTable>& table, std::int64_t rows) {
-    at::Tensor weight = table.is_empty() ? at::empty({rows, options().width})
-                                         : at::Tensor(table->weight).narrow(0, 0, rows);
-    weight.normal_(0.0, start_deviation("", options()), generator);
-  };
-  draw_table(transformer->wte, options().vocab);
-  draw_table(transformer->wpe, options().context);
-  const Block elsewhere(options());
-  for (std::int64_t i = 0; i < options().layers; ++i) {
-    const bool here = i >= options().begin_block() && i < options().end_block();
-    const auto place = static_cast<std::size_t>(here ? i - options().begin_block() : 0);
-    const torch::nn::Module& block =
-        here ? static_cast<const torch::nn::Module&>(*transformer->h->blocks[place]) : *elsewhere;
-    for (const auto& item : block.named_parameters()) {
-      if (item.value().dim() != 2) continue;
-      at::Tensor weight = item.value();
-      weight.normal_(0.0, start_deviation(item.key(), options()), generator);
-    }
+  const auto own = named_parameters();
+  for (const DrawnWeight& drawn : drawn_weights(options())) {
+    const at::Tensor* const mine = own.find(drawn.name);
+    at::Tensor values =
+        mine == nullptr ? at::empty(drawn.shape) : mine->narrow(0, 0, drawn.shape.front());
+    values.normal_(0.0, start_deviation(drawn.name, options()), generator);
   }
 }
 

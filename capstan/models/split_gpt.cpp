@@ -40,16 +40,19 @@ std::optional<WeightCut> cut_of_bias(const WeightCut& weight) {
 
 void SplitBlocksImpl::reset() {
   blocks.clear();
-  for (std::int64_t i = 0; i < options_.gpt.layers; ++i) {
+  for (std::int64_t i = options_.gpt.begin_block(); i < options_.gpt.end_block(); ++i) {
     blocks.push_back(register_module(std::to_string(i), nn::Unit<SplitBlock>(options_)));
   }
 }
 
 void SplitTransformerImpl::reset() {
-  wte = register_module("wte", nn::Unit<SplitTable>(options_));
-  wpe = register_module("wpe", nn::Unit<SplitPositions>(options_));
+  const GptOptions& gpt = options_.gpt;
+  if (gpt.has_embeddings() || gpt.has_output()) {
+    wte = register_module("wte", nn::Unit<SplitTable>(options_));
+  }
+  if (gpt.has_embeddings()) wpe = register_module("wpe", nn::Unit<SplitPositions>(options_));
   h = register_module("h", SplitBlocks(options_));
-  ln_f = register_module("ln_f", nn::Unit<SplitNorm>(options_));
+  if (gpt.has_output()) ln_f = register_module("ln_f", nn::Unit<SplitNorm>(options_));
 }
 
 void SplitTransformerImpl::check_length(std::int64_t tokens) const {
@@ -69,7 +72,7 @@ void SplitTransformerImpl::check_length(std::int64_t tokens) const {
                             "activations whole (sequence_parts = false)"});
 }
 
-at::Tensor SplitTransformerImpl::forward(const at::Tensor& ids) {
+at::Tensor SplitTransformerImpl::embed(const at::Tensor& ids) {
   const std::int64_t tokens = ids.size(1);
   check_length(tokens);
   const Region region = options_.ranks->region();
@@ -79,18 +82,22 @@ at::Tensor SplitTransformerImpl::forward(const at::Tensor& ids) {
     positions = positions.narrow(1, region.group->rank() * part, part);
   }
   const at::Tensor embedded = wte(ids) + wpe(positions);
-  const at::Tensor x = outside_dropout(embedded, options_.gpt.dropout, is_training(), region);
-  return ln_f(run_blocks(h->blocks, x, options_.gpt.recompute, span_times));
+  return outside_dropout(embedded, options_.gpt.dropout, is_training(), region);
 }
 
-std::vector<at::Tensor> SplitTransformerImpl::extend(std::span<Sequences> all) {
+at::Tensor SplitTransformerImpl::forward(const at::Tensor& x) {
+  at::Tensor hidden = options_.gpt.has_embeddings() ? embed(x) : x;
+  hidden = run_blocks(h->blocks, hidden, options_.gpt.recompute, span_times);
+  return options_.gpt.has_output() ? ln_f(hidden) : hidden;
+}
+
+std::vector<at::Tensor> SplitTransformerImpl::embed(std::span<Sequences> all) {
   std::vector<at::Tensor> ids;
   std::vector<at::Tensor> positions;
   for (Sequences& each : all) {
     const std::int64_t begin = each.seen_tokens();
     const std::int64_t end = begin + each.ids.size(1);
     check_length(end);
-    each.seen.resize(h->blocks.size());
     ids.push_back(each.ids);
     positions.push_back(at::arange(begin, end, each.ids.options().dtype(at::kLong)).unsqueeze(0));
   }
@@ -104,12 +111,20 @@ std::vector<at::Tensor> SplitTransformerImpl::extend(std::span<Sequences> all) {
                   return table.forward(rows);
                 });
   for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = hidden[i] + places[i];
+  return hidden;
+}
+
+std::vector<at::Tensor> SplitTransformerImpl::extend(std::span<Sequences> all,
+                                                     std::vector<at::Tensor> hidden) {
+  if (options_.gpt.has_embeddings()) hidden = embed(all);
+  for (Sequences& each : all) each.seen.resize(h->blocks.size());
   for (std::size_t layer = 0; layer < h->blocks.size(); ++layer) {
     hidden = call_each(h->blocks[layer], std::move(hidden),
                        [&](SplitBlockImpl& block, const at::Tensor& x, std::size_t i) {
                          return block.extend(x, all[i].seen[layer]);
                        });
   }
+  if (!options_.gpt.has_output()) return hidden;
   return call_each(
       ln_f, std::move(hidden),
       [](SplitNormImpl& norm, const at::Tensor& x, std::size_t) { return norm.forward(x); });
@@ -117,11 +132,6 @@ std::vector<at::Tensor> SplitTransformerImpl::extend(std::span<Sequences> all) {
 
 SplitGptImpl::SplitGptImpl(const GptOptions& options, const TensorRanks& ranks)
     : blueprint_(options), ranks_(std::make_shared<TensorRanks>(ranks)) {
-  if (options.part) {
-    throw ConfigError({.what = "a stage of a pipeline cannot be split over tensor ranks yet",
-                       .where = "models::SplitGpt",
-                       .fix = "use stages or tensor ranks"});
-  }
   reset();
   if (!options.weights_loaded_later) initialize();
 }
@@ -146,37 +156,48 @@ void SplitGptImpl::join(comm::Group& tensor_ranks) {
 void SplitGptImpl::initialize() {
   const torch::autograd::AutoGradMode no_grad(false);
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(options().seed);
-  std::string drawn;  // whose values `whole` has: parts of a fused weight follow each other
-  at::Tensor whole;
-  for (NamedWeight& each : file_weights()) {
-    if (each.weight.dim() != 2) continue;
-    std::optional<WeightCut> cut;
-    if (each.cut) cut = first_rows(*each.cut, each.file_rows);
-    if (each.name != drawn) {
-      drawn = each.name;
-      whole = at::empty(cut ? at::IntArrayRef(cut->shape) : each.weight.sizes())
-                  .normal_(0.0, start_deviation(each.name, options()), generator);
+  const std::vector<NamedWeight> own = file_weights();
+  for (const DrawnWeight& drawn : drawn_weights(options())) {
+    const at::Tensor whole =
+        at::empty(drawn.shape).normal_(0.0, start_deviation(drawn.name, options()), generator);
+    for (const NamedWeight& each : own) {  // parts of a fused weight are several
+      if (each.name != drawn.name || each.weight.numel() == 0) continue;
+      each.weight.copy_(each.cut ? take(whole, first_rows(*each.cut, each.file_rows)) : whole);
     }
-    if (each.weight.numel() > 0) each.weight.copy_(cut ? take(whole, *cut) : whole);
   }
 }
 
+at::Tensor SplitGptImpl::run(const at::Tensor& x) {
+  const at::Tensor hidden = transformer(x);
+  if (!options().has_output()) return hidden;
+  return transformer->wte.call(&SplitTableImpl::logits, hidden);
+}
+
+at::Tensor SplitGptImpl::loss(const at::Tensor& logits, const at::Tensor& targets) {
+  return cross_entropy(*ranks_->region().group, logits.flatten(0, 1), targets.flatten(),
+                       transformer->wte->cut());
+}
+
 at::Tensor SplitGptImpl::forward(const at::Tensor& ids, const at::Tensor& targets) {
-  const at::Tensor rows =
-      transformer->wte.call(&SplitTableImpl::logits, transformer(ids)).flatten(0, 1);
-  return cross_entropy(*ranks_->region().group, rows, targets.flatten(), transformer->wte->cut());
+  return loss(run(ids), targets);
 }
 
 std::vector<at::Tensor> SplitGptImpl::next_logits(std::span<Sequences> all) {
+  return extend(all, {});
+}
+
+std::vector<at::Tensor> SplitGptImpl::extend(std::span<Sequences> all,
+                                             std::vector<at::Tensor> hidden) {
   if (ranks_->sequence_parts) {
     throw ConfigError({.what = "a model with parts of the sequence on each rank cannot generate",
                        .where = "models::SplitGpt",
                        .fix = "make the model with sequence_parts = false"});
   }
-  std::vector<at::Tensor> last = transformer->extend(all);
-  for (at::Tensor& each : last) each = each.narrow(1, each.size(1) - 1, 1);
+  hidden = transformer->extend(all, std::move(hidden));
+  if (!options().has_output()) return hidden;
+  for (at::Tensor& each : hidden) each = each.narrow(1, each.size(1) - 1, 1);
   std::vector<at::Tensor> logits = call_each(
-      transformer->wte, std::move(last),
+      transformer->wte, std::move(hidden),
       [](SplitTableImpl& table, const at::Tensor& x, std::size_t) { return table.all_logits(x); });
   for (at::Tensor& each : logits) each = each.select(1, 0);
   return logits;
@@ -191,8 +212,10 @@ std::vector<NamedWeight> SplitGptImpl::file_weights() {
     if (const auto bias = cut_of_bias(projection->cut())) cuts[item.key() + ".bias"] = *bias;
   }
   const std::string table = "transformer.wte.weight";
-  const tensor_parallel::VocabCut& vocabulary = transformer->wte->cut();
-  cuts[table] = WeightCut{{vocabulary.all, options().width}, 0, {vocabulary.rows}};
+  if (!transformer->wte.is_empty()) {
+    const tensor_parallel::VocabCut& vocabulary = transformer->wte->cut();
+    cuts[table] = WeightCut{{vocabulary.all, options().width}, 0, {vocabulary.rows}};
+  }
   std::vector<NamedWeight> weights;
   for (const auto& item : named_parameters()) {
     NamedWeight weight{name_in_files(item.key()), item.value().detach(), item.key()};
@@ -201,7 +224,7 @@ std::vector<NamedWeight> SplitGptImpl::file_weights() {
       weight.file_rows = cut->second.shape[0];
     }
     if (item.key() == table) {
-      weight.weight = weight.weight.narrow(0, 0, vocabulary.used_rows());
+      weight.weight = weight.weight.narrow(0, 0, transformer->wte->cut().used_rows());
       weight.file_rows = options().vocab;
     }
     weights.push_back(std::move(weight));

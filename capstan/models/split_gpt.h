@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <torch/nn/cloneable.h>
@@ -34,8 +35,10 @@ class SplitTransformerImpl : public torch::nn::Cloneable<SplitTransformerImpl> {
  public:
   explicit SplitTransformerImpl(SplitOptions options) : options_(std::move(options)) { reset(); }
   void reset() override;
-  at::Tensor forward(const at::Tensor& ids);                 // [B, T] -> as activations lie outside
-  std::vector<at::Tensor> extend(std::span<Sequences> all);  // [B, T, C] of each
+  // [B, T] -> as activations lie outside; a later stage of a pipeline takes them as they lie.
+  at::Tensor forward(const at::Tensor& x);
+  // [B, T, C] of each; `hidden` as in Stage.
+  std::vector<at::Tensor> extend(std::span<Sequences> all, std::vector<at::Tensor> hidden);
 
   nn::Unit<SplitTable> wte{nullptr};
   nn::Unit<SplitPositions> wpe{nullptr};
@@ -45,15 +48,16 @@ class SplitTransformerImpl : public torch::nn::Cloneable<SplitTransformerImpl> {
 
  private:
   void check_length(std::int64_t tokens) const;
+  at::Tensor embed(const at::Tensor& ids);
+  std::vector<at::Tensor> embed(std::span<Sequences> all);
 
   SplitOptions options_;
 };
 TORCH_MODULE(SplitTransformer);
 
 // Ranks: those of the group call everything here together, with the same tokens. Random numbers
-// that
-//        are not a rank's own come from generators that agree.
-class SplitGptImpl : public torch::nn::Cloneable<SplitGptImpl>, public Model {
+//        that are not a rank's own come from generators that agree.
+class SplitGptImpl : public torch::nn::Cloneable<SplitGptImpl>, public Model, public Stage {
  public:
   // Weights are parts of those that Gpt(options) starts with. Throws ConfigError.
   SplitGptImpl(const GptOptions& options, const TensorRanks& ranks);
@@ -67,6 +71,13 @@ class SplitGptImpl : public torch::nn::Cloneable<SplitGptImpl>, public Model {
   std::vector<at::Tensor> next_logits(std::span<Sequences> all) override;
   std::vector<NamedWeight> file_weights() override;
   void join(comm::Group& tensor_ranks) override;
+  Stage* as_stage() override { return this; }
+
+  // Logits are this rank's part of the vocabulary.
+  at::Tensor run(const at::Tensor& x) override;
+  at::Tensor loss(const at::Tensor& logits, const at::Tensor& targets) override;
+  std::vector<at::Tensor> extend(std::span<Sequences> all, std::vector<at::Tensor> hidden) override;
+  std::vector<std::string> shared_by_ends() const override { return {"transformer.wte.weight"}; }
 
   const GptOptions& options() const { return blueprint_.options(); }
   SplitTransformer transformer{nullptr};

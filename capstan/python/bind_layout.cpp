@@ -27,12 +27,18 @@ void bind_mesh(py::module_& module) {
     names.value(std::string(to_string(axis)).c_str(), axis);
   }
   py::class_<Mesh>(module, "Mesh", "A grid of ranks with named axes; see layout/mesh.h.")
-      .def(py::init([](int world_size, int pipe, int shard, int tensor, int expert) {
-             return Mesh({.pipe = pipe, .shard = shard, .tensor = tensor, .expert = expert},
+      .def(py::init([](int world_size, const py::kwargs& given) {
+             const auto size = [&given](const char* axis) {
+               return given.contains(axis) ? given[axis].cast<int>() : 1;
+             };
+             return Mesh({.pipe = size("pipe"),
+                          .shard = size("shard"),
+                          .sequence = size("sequence"),
+                          .tensor = size("tensor"),
+                          .expert = size("expert")},
                          world_size);
            }),
-           py::arg("world_size"), py::kw_only(), py::arg("pipe") = 1, py::arg("shard") = 1,
-           py::arg("tensor") = 1, py::arg("expert") = 1)
+           py::arg("world_size"))
       .def("size", py::overload_cast<layout::Axis>(&Mesh::size, py::const_), py::arg("axis"))
       .def("place", py::overload_cast<layout::Axis, int>(&Mesh::place, py::const_), py::arg("axis"),
            py::arg("rank"))

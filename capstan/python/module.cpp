@@ -13,6 +13,7 @@ PYBIND11_MODULE(_C, module) {
   capstan::python::bind_launch(module);
   capstan::python::bind_optim(module);
   capstan::python::bind_group(module);
+  capstan::python::bind_sequence(module);
   capstan::python::bind_profile(module);
   capstan::python::bind_params(module);
   capstan::python::bind_engine(module);

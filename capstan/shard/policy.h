@@ -15,7 +15,12 @@ struct Policy {
   Gather params = Gather::never;
   ReduceSchedule reduce = ReduceSchedule::at_step;
 
+  bool shards_params() const { return params == Gather::per_use; }
   bool shards_optimizer() const { return params != Gather::never; }
+  // Between the backwards of a step.
+  bool shards_gradients() const {
+    return shards_optimizer() && reduce == ReduceSchedule::per_backward;
+  }
   bool operator==(const Policy&) const = default;
 };
 

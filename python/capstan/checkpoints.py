@@ -9,6 +9,7 @@ import torch
 
 from capstan import _C, client_state as packed, optimizers
 from capstan.errors import ConfigError, IoError
+from capstan.params import handle_of
 from capstan.stored_weights import write_file
 
 _EXTRA = "extra_states"  # of modules, beside the counters
@@ -98,6 +99,21 @@ class Checkpoints:
             if keep:
                 state[name] = first[owner]
         return state if keep else None
+
+    def state_dict(self, *args, **kwargs):
+        """As of any module, names and buffers included. What is sharded has no values outside of gathered(engine.module):
+        ConfigError says so, for a file of empty tensors would be found out too late. keep_vars=True gives the parameters
+        themselves, as they are."""
+        if not kwargs.get("keep_vars", False):
+            self._check_whole()
+        return super().state_dict(*args, **kwargs)
+
+    def _check_whole(self):
+        away = [name for name, param in self.module.named_parameters() if not getattr(handle_of(param), "whole", True)]
+        if away:
+            raise ConfigError(f"parameter '{away[0]}' is sharded, so a state dict would have none of its values", "state_dict()",
+                              "call whole_weights() or save_weights() on all ranks, or state_dict() inside "
+                              "capstan.gathered(engine.module)")
 
     def save_weights(self, path, exclude_frozen_parameters=False):
         """Rank 0 writes whole_weights() as one file: safetensors if it is called so, else a file of torch.save. Collective;

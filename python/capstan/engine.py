@@ -126,7 +126,7 @@ class Engine(Checkpoints, torch.nn.Module):
         return self.core.progress
 
     def _take_over(self):
-        shards = self.stage == 3
+        shards = self.core_config.shards_params
         for index, param in enumerate(self.view.params):
             sizes = list(param.shape)
             earlier = params.handle_of(param)

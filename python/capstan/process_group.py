@@ -1,6 +1,5 @@
 """The ranks of a job: torch.distributed's group, as the C++ core takes it."""
 
-import datetime
 import itertools
 import os
 import sys
@@ -85,7 +84,8 @@ def core_group(process_group=None, device="cpu", config=None, beside=None):
     group = dist.group.WORLD if process_group is None else process_group
     _used.add(group)
     backend = group._get_backend(torch.device(device))
-    seconds = getattr(backend.options, "_timeout", datetime.timedelta(minutes=10)).total_seconds()
+    known = getattr(backend.options, "_timeout", None)
+    seconds = None if known is None else known.total_seconds()
     ordered = True
     if config is not None:
         _check_backend(config.value("capstan.backend"), backend.name())

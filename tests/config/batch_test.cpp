@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "capstan/config/explain.h"
 #include "support.h"
 
 namespace capstan::config {
@@ -63,6 +64,64 @@ TEST(Batch, ATrainBatchThatDoesNotDivideSaysWhichOnesDo) {
   EXPECT_THAT(problems_of("train_batch_size: 33\ntrain_micro_batch_size_per_gpu: 4", ranks(4)),
               HasSubstr("multiple of 16, such as 32"));
   EXPECT_THAT(problems_of("train_batch_size: 3", ranks(4)), HasSubstr("multiple of 4, such as 4"));
+}
+
+TEST(Batch, RanksThatShareSequencesCountOnce) {
+  const char* const text =
+      "train_batch_size: 16\ntrain_micro_batch_size_per_gpu: 2\nsequence_parallel_size: 4";
+  const Resolved resolved = resolve_text(text, ranks(8));
+  EXPECT_EQ(resolved.engine.mesh.sequence, 4);
+  EXPECT_EQ(resolved.engine.batch.accumulation_steps, 4);
+  EXPECT_EQ(resolved.world_size, 2);
+  EXPECT_EQ(describe(resolved.world_size_origin), "derived: 8 ranks / 4 (sequence_parallel_size)");
+  EXPECT_EQ(describe(resolved.table.find("gradient_accumulation_steps")->origin),
+            "derived: 16 / (2 x 2)");
+  EXPECT_THAT(explain(resolved),
+              HasSubstr("data-parallel ranks: 2 (derived: 8 ranks / 4 (sequence_parallel_size))"));
+  EXPECT_EQ(resolve_text("train_batch_size: 16", ranks(8)).world_size, 8);
+}
+
+TEST(Batch, RanksThatCannotShareSequencesEquallyAreRefused) {
+  EXPECT_THAT(
+      problems_of("sequence_parallel_size: 4", ranks(6)),
+      HasSubstr("6 ranks (command line: -n 6) cannot form groups of 4 (sequence_parallel_size)"));
+  EXPECT_THAT(problems_of("sequence_parallel_size: 4", ranks(2)),
+              HasSubstr("2 ranks (command line: -n 2) cannot share"));
+}
+
+TEST(Batch, TheDataParallelSizeIsCheckedAgainstWhatResults) {
+  EXPECT_EQ(problems_of("sequence_parallel_size: 4\ndata_parallel_size: 2", ranks(8)), "");
+  EXPECT_THAT(
+      problems_of("sequence_parallel_size: 4\ndata_parallel_size: 8", ranks(8)),
+      HasSubstr(
+          "data_parallel_size is 8, but the run has 2 data-parallel ranks (derived: 8 ranks / 4 "
+          "(sequence_parallel_size))"));
+}
+
+TEST(Batch, GradientsOfSharedSequencesTravelInADtypeOfTheirOwn) {
+  const auto dtype = [](const std::string& more) {
+    return resolve_text("bf16: {\"enabled\": true}\n" + more, ranks(4))
+        .engine.precision.reduce_dtype();
+  };
+  EXPECT_EQ(dtype("seq_parallel_communication_data_type: fp16"), DType::bf16);
+  EXPECT_EQ(dtype("sequence_parallel_size: 2"), DType::fp32);
+  EXPECT_EQ(dtype("sequence_parallel_size: 2\nseq_parallel_communication_data_type: bf16"),
+            DType::bf16);
+  EXPECT_EQ(dtype("sequence_parallel_size: 2\nseq_parallel_communication_data_type: null\n"
+                  "communication_data_type: fp16"),
+            DType::fp16);
+}
+
+TEST(Batch, TheProgramRefusesToShareSequences) {
+  Context program = ranks(2);
+  program.door = Door::program;
+  EXPECT_THAT(problems_of("sequence_parallel_size: 2", program),
+              HasSubstr("only in the Python packages"));
+  for (const Door door : {Door::capstan_package, Door::deepspeed_package}) {
+    Context package = ranks(2);
+    package.door = door;
+    EXPECT_EQ(problems_of("sequence_parallel_size: 2", package), "");
+  }
 }
 
 TEST(Batch, ThreeGivenSizesTellTheNumberOfRanksWhenNobodyElseDoes) {

@@ -106,6 +106,17 @@ TEST(Doors, AKeyThatOnlyOthersActOnIsNeverTakenInSilence) {
   EXPECT_THAT(warnings_of(spans, at_door(Door::deepspeed_package)), HasSubstr("no effect here"));
 }
 
+TEST(Doors, ThePackageDeepspeedShufflesAsTorchDoes) {
+  const auto seed = [](const char* text, Context context) {
+    const Resolved resolved = resolve_text(text, context);
+    EXPECT_EQ(resolved.table.integer("capstan.seed"), std::int64_t(resolved.data.seed));
+    return resolved.data.seed;
+  };
+  EXPECT_EQ(seed("{}", at_door(Door::deepspeed_package)), 0u);
+  EXPECT_EQ(seed("{}", at_door(Door::program)), 1234u);  // --seed of capstan train comes first
+  EXPECT_EQ(seed(R"({"capstan": {"seed": 7}})", at_door(Door::deepspeed_package)), 7u);
+}
+
 TEST(Doors, AFeatureOfOnePackageIsRefusedElsewhereAndTheMessageNamesIt) {
   const char* const text = R"({"torch_autocast": {"enabled": true, "dtype": "bfloat16"}})";
   EXPECT_EQ(problems_of(text, at_door(Door::deepspeed_package)), "");
@@ -161,7 +172,7 @@ TEST(Features, TheTableListsEachOnceWithItsStateAndTheDocumentHoldsIt) {
 
 Context on_ranks(int ranks) {
   Context context = at_door(Door::program);
-  context.ranks = ranks;
+  context.world_size = ranks;
   return context;
 }
 
@@ -172,7 +183,8 @@ TEST(TensorRanks, LeaveTheOthersToTheBatch) {
   EXPECT_EQ(resolved.engine.mesh.tensor, 2);
   EXPECT_EQ(resolved.world_size, 4);
   EXPECT_EQ(resolved.engine.batch.train_samples, 12);
-  EXPECT_THAT(resolved.world_size_origin.detail, HasSubstr("8 ranks with 2 per model"));
+  EXPECT_THAT(resolved.world_size_origin.detail,
+              HasSubstr("8 ranks / 2 (tensor_parallel.autotp_size)"));
   for (const char* const off : {"{}", R"({"tensor_parallel": {"autotp_size": 1}})"}) {
     EXPECT_EQ(resolve_text(off, on_ranks(8)).world_size, 8);
     EXPECT_EQ(resolve_text(off, on_ranks(8)).engine.mesh.tensor, 1);
@@ -181,7 +193,7 @@ TEST(TensorRanks, LeaveTheOthersToTheBatch) {
 
 TEST(TensorRanks, MustDivideAllRanks) {
   EXPECT_THAT(problems_of(R"({"tensor_parallel": {"autotp_size": 3}})", on_ranks(8)),
-              HasSubstr("8 ranks cannot form groups of 3 that split every layer"));
+              HasSubstr("cannot form groups of 3 (tensor_parallel.autotp_size)"));
 }
 
 TEST(TensorRanks, OfTheCommandLineTakeThePlaceOfTheFiles) {

@@ -119,6 +119,7 @@ std::vector<Setting> surroundings(const Section& section, const Key& key) {
   if (key.name == "cpuadam_cores_perc")
     settings.push_back({section.path + ".super_offload", "true"});
   if (key.name == "nesterov") settings.push_back({"optimizer.params.momentum", "0.9"});
+  if (key.name.starts_with("seq_parallel_")) settings.push_back({"sequence_parallel_size", "2"});
   if (key.name == "gradient_accumulation_steps") settings.push_back({"train_batch_size", "8"});
   return settings;
 }

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "capstan/base/error.h"
-#include "capstan/shard/policy.h"
 
 namespace capstan::shard {
 namespace {
@@ -107,16 +106,6 @@ TEST(Plan, FingerprintTellsModelsApart) {
     return fingerprint(make_plan({{.name = "w", .sizes = std::move(sizes)}}, {}, options(2)));
   };
   EXPECT_NE(shaped({4, 25}), shaped({25, 4}));
-}
-
-TEST(Policy, StagesAreValues) {
-  EXPECT_EQ(policy_for({.stage = 0}), (Policy{Gather::never, ReduceSchedule::at_step}));
-  EXPECT_EQ(policy_for({.stage = 1}), (Policy{Gather::per_step, ReduceSchedule::at_step}));
-  EXPECT_EQ(policy_for({.stage = 2}), (Policy{Gather::per_step, ReduceSchedule::per_backward}));
-  EXPECT_EQ(policy_for({.stage = 3}), (Policy{Gather::per_use, ReduceSchedule::per_backward}));
-  EXPECT_EQ(policy_for({.stage = 3, .reduce_schedule = ReduceSchedule::at_step}).reduce,
-            ReduceSchedule::at_step);
-  EXPECT_THROW(policy_for({.stage = 4}), ConfigError);
 }
 
 }  // namespace

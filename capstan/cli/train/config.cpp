@@ -45,15 +45,6 @@ void check_pipe(const Arguments& arguments, int ranks) {
                                         arguments.pipe)});
 }
 
-void check_pipe_of_tensor_ranks(const engine::MeshOptions& mesh) {
-  if (mesh.pipe == 1 || mesh.tensor == 1) return;
-  throw ConfigError(
-      {.what = "a model that is cut into stages cannot also be split over tensor ranks",
-       .where = fmt::format("--pipe {} with {} tensor ranks", mesh.pipe, mesh.tensor),
-       .fix = "choose one of the two; more data-parallel ranks share the state at "
-              "ZeRO stages 1 to 3"});
-}
-
 // What "auto" stands for in a run of ours.
 std::map<std::string, json::Value> auto_values(const Arguments& arguments, std::int64_t width,
                                                bool bf16) {
@@ -94,7 +85,7 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
   config::Context context;
   const std::int64_t width = model_blueprint(arguments.model, arguments.seed)->sizes().width;
   check_pipe(arguments, ranks.count);
-  context.ranks = ranks.count / arguments.pipe;
+  context.world_size = ranks.count / arguments.pipe;
   if (arguments.tensor) {
     context.overrides["tensor_parallel.autotp_size"] = {json::Value(*arguments.tensor), "--tensor"};
   }
@@ -109,7 +100,6 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
     resolved = config::resolve(document, context);
   }
   resolved.engine.mesh.pipe = arguments.pipe;
-  check_pipe_of_tensor_ranks(resolved.engine.mesh);
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;
   const CheckpointArguments& checkpoint = arguments.checkpoint;

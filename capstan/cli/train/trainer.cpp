@@ -164,9 +164,9 @@ Trainer::Agreed Trainer::agree(const at::Tensor& loss, bool stop) {
   const at::Tensor both = at::stack({loss.to(at::kFloat), at::full_like(loss, stop ? 1.0 : 0.0)});
   engine_.group().all_reduce(both, "mean loss").wait();
   const at::Tensor sums = both.to(at::kCPU, at::kDouble);
-  // Of a model's stages one knows the loss, of its tensor ranks each.
-  const int told = rank_of(engine_).world_size * engine_.options().mesh.tensor;
-  return {sums[0].item<double>() / told, sums[1].item<double>() > 0};
+  // Of a pipeline, the ranks of the last stage have a loss.
+  const int counted = engine_.group().size() / engine_.mesh().mesh().size(layout::Axis::pipe);
+  return {sums[0].item<double>() / counted, sums[1].item<double>() > 0};
 }
 
 bool Trainer::take_step(std::int64_t step) {

@@ -21,15 +21,16 @@ NAMES = {
     "deepspeed.runtime.pipe.topology": ("deepspeed.runtime.pipe.topology.",
                                         "ProcessTopology PipeDataParallelTopology PipeModelDataParallelTopology "
                                         "PipelineParallelGrid"),
-    "deepspeed.runtime.sequence_parallel.ulysses_sp": ("", "UlyssesSPAttentionHF UlyssesSPDataLoaderAdapter "
-                                                       "UlyssesSPAttentionHF.register_with_transformers()"),
+    "deepspeed.sequence.fpdt_layer": ("deepspeed.sequence.fpdt_layer.", "FPDT_Attention FPDT_FFN FPDT_InputConstruct "
+                                      "FPDT_LogitsLoss _FPDTGPUOffloadingAttentionImpl_"),
     "deepspeed.runtime.utils": ("", "get_norm_with_moe_layers()"),
     "deepspeed.runtime.zero": ("deepspeed.zero.", "DeepSpeedTensorOverride"),
     "deepspeed.runtime.zero.partition_parameters": ("deepspeed.runtime.zero.", "CUDAQuantizer"),
 }
 
 # What is refused only with certain arguments, or for some of many; {} stands for which.
-USES = ("adding a parameter group to a running engine", "building {}", "deepspeed {}", "groups of experts' parameters",
+USES = ("DistributedAttention({})", "adding a parameter group to a running engine", "building {}", "deepspeed {}",
+        "groups of experts' parameters",
         "the operation {}", "zero.Init({})")
 
 

@@ -5,6 +5,7 @@ import functools
 import inspect
 
 import torch
+import torch.distributed as dist
 
 from capstan import _C
 from capstan.errors import ConfigError
@@ -124,39 +125,47 @@ def view_of_section(param_dict, *names):
     return view_of({name: param_dict[name] for name in names if param_dict.get(name) is not None})
 
 
+def _ranks_of(mpu):
+    """How many ranks train: all that do not share layers with others in a way that only `mpu` knows."""
+    for name in ("get_sequence_data_parallel_world_size", "get_data_parallel_world_size"):
+        if hasattr(mpu, name):
+            return getattr(mpu, name)()
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def _sizes_of(mpu, mesh_device, mesh_param):
+    """Sizes of axes that an object of the caller's decides, whatever the file says."""
+    if hasattr(mpu, "get_sequence_parallel_world_size"):
+        return {"sequence_parallel_size": (mpu.get_sequence_parallel_world_size(), "mpu")}
+    if mesh_device is not None:
+        mesh_param = [mesh_device.size(mesh_device.mesh_dim_names.index(f"{axis}_parallel")) for axis in ("data", "sequence")]
+    if mesh_param is None:
+        return {}
+    return {f"{axis}_parallel_size": (size, "mesh_param") for axis, size in zip(("data", "sequence"), mesh_param)}
+
+
 class DeepSpeedConfig:
     """`trains`: an engine is about to be made of it, so that unknown keys and what is not available are errors at once;
     else warnings, for initialize() will refuse them."""
 
-    def __init__(self, config, mpu=None, mesh_device=None, *, trains=False):
+    def __init__(self, config, mpu=None, mesh_device=None, *, mesh_param=None, trains=False):
         with _as_deepspeed_errors():
             self._document = _C.read_config(config)
         self._param_dict = self._document.root
         self.mpu = mpu
-        self.world_size = self._data_parallel_size(mpu, mesh_device)
+        self._ranks, self._decided = _ranks_of(mpu), _sizes_of(mpu, mesh_device, mesh_param)
         self.view = self.resolve(reads_only=not trains, lenient=not trains)
+        self.world_size = self.view.world_size  # data-parallel ranks
         for what, where, _ in () if trains else self.view.warnings:
             logger.warning("%s (%s)", what, where)
         self._take()
 
     def resolve(self, **facts):
         """The configuration with what the caller knows beside it; see capstan._C.resolve_config."""
-        facts = {"world_size": self.world_size, "other_types": _other_types(), "trains": True,
-                 "door": _C.Door.DEEPSPEED, **facts}
+        facts = {"world_size": self._ranks, "other_types": _other_types(), "trains": True, "door": _C.Door.DEEPSPEED,
+                 **facts, "overrides": {**self._decided, **facts.get("overrides", {})}}
         with _as_deepspeed_errors():
             return _C.resolve_config(self._document, **facts)
-
-    @staticmethod
-    def _data_parallel_size(mpu, mesh_device):
-        import torch.distributed as dist
-        if mpu is not None and hasattr(mpu, "get_data_parallel_world_size"):
-            return mpu.get_data_parallel_world_size()
-        world = dist.get_world_size() if dist.is_initialized() else 1
-        if mpu is not None and hasattr(mpu, "get_sequence_parallel_world_size"):
-            return world // mpu.get_sequence_parallel_world_size()
-        if mesh_device is not None:
-            return dist.get_world_size(mesh_device.get_group(mesh_dim="data_parallel"))
-        return world
 
     def _take(self):
         for attribute, path in _PLAIN.items():
@@ -167,7 +176,7 @@ class DeepSpeedConfig:
         self.optimizer_params, self.scheduler_params = self._params("optimizer"), self._params("scheduler")
         self.checkpoint_tag_validation_enabled = self.checkpoint_tag_validation != "Ignore"
         self.checkpoint_tag_validation_fail = self.checkpoint_tag_validation == "Fail"
-        self.zero_enabled = self.zero_optimization_stage > 0
+        self.zero_enabled = self.view.shards_optimizer
         self.sparse_attention = self._param_dict.get("sparse_attention")
         self.pipeline = self._param_dict["pipeline"] if self.view.has_section("pipeline") else {}
 

@@ -20,6 +20,7 @@ from deepspeed.runtime.activation_checkpointing import checkpointing
 from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
 from deepspeed.runtime.engine_settings import EngineSettings
 from deepspeed.runtime.hand_back import hand_back
+from deepspeed.utils import groups
 from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
 from deepspeed.utils.z3_leaf_module import as_list
 from deepspeed.utils.timer import ThroughputTimer
@@ -62,7 +63,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         parameters = self._parameters_of(model, model_parameters)
         base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
         self.basic_optimizer = base
-        capstan.Engine.__init__(self, model, self._config, optimizer=base, group=self.data_parallel_group,
+        capstan.Engine.__init__(self, model, self._config, optimizer=base, group=self.seq_data_parallel_group,
                                 device=self.device, travel=self._travel(model))
         checkpointing.configure_from(self._config)
         self.optimizer = optimizer_choice.wrap_optimizer(self, base)
@@ -115,17 +116,29 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         if not dont_change_device and self.device.type != "cpu":
             self._move(model)
         self.global_rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.dp_world_size = self.seq_dp_world_size = dist.get_world_size(self.data_parallel_group)
-        self.mp_world_size = self.world_size // self.dp_world_size
-        self.sequence_parallel_size = 1
+        self.seq_dp_world_size = dist.get_world_size(self.seq_data_parallel_group)
+        self.mp_world_size = self.world_size // self.seq_dp_world_size
+        self.checkpoint_mp_rank = 0 if self.mp_world_size == 1 else self.mpu.get_model_parallel_rank()
+        self.sequence_parallel_size = self._config.view.value("sequence_parallel_size")
+        self.dp_world_size = self.seq_dp_world_size // self.sequence_parallel_size
+        groups.follow(self)
+
+    # Groups are not kept: a program that destroys its groups must be rid of them.
+
+    @property
+    def seq_data_parallel_group(self):
+        """All ranks that train: those with the same parameters."""
+        return groups.training_group(self.mpu)
 
     @property
     def data_parallel_group(self):
-        """Not kept: a program that destroys its groups must be rid of them."""
-        given = getattr(self.mpu, "get_data_parallel_group", lambda: None)()
-        return dist.group.WORLD if given is None else given
+        """Of those, the ranks with other data."""
+        return groups.data_group(self.seq_data_parallel_group, self.sequence_parallel_size)
 
-    seq_data_parallel_group = data_parallel_group
+    @property
+    def seq_parallel_group(self):
+        """The ranks with other parts of the same sequences; None where nobody shares any."""
+        return groups.sequence_group(self.seq_data_parallel_group, self.sequence_parallel_size)
 
     @staticmethod
     def _parameters_of(model, model_parameters):
@@ -203,8 +216,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
             return super().forward(*args, **kwargs)
 
     def torch_autocast_dtype(self):
-        from deepspeed.runtime.torch_autocast import dtype_of
-        return dtype_of(self._config.torch_autocast_dtype) or torch.bfloat16
+        return self._config.view.autocast_dtype
 
     def __getattr__(self, name):
         """What the engine does not have is looked up on the model."""
@@ -315,7 +327,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
     @contextlib.contextmanager
     def coalesce_grad_reduction(self):
         """Several backwards, one reduction."""
-        assert self.zero_optimization_stage() in (1, 2, 3), "coalesce_grad_reduction requires ZeRO stage 1, 2 or 3"
+        assert self.zero_optimization(), "coalesce_grad_reduction requires ZeRO stage 1, 2 or 3"
         self.core.change_no_sync(1)
         try:
             yield
@@ -375,11 +387,7 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         return DeepSpeedDataLoader(dataset, batch_size or self.train_micro_batch_size_per_gpu(),
                                    group=self.data_parallel_group, route=route, data_sampler=data_sampler,
                                    collate_fn=collate_fn, workers=num_local_io_workers or 0,
-                                   drop_last=self._config.dataloader_drop_last, seed=self._sampling_seed())
-
-    def _sampling_seed(self):
-        view = self._config.view
-        return view.value("capstan.seed") if view.given("capstan.seed") else 0
+                                   drop_last=self._config.dataloader_drop_last, seed=self._config.view.value("capstan.seed"))
 
     @property
     def is_compiled(self):

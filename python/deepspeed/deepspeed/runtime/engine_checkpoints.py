@@ -27,11 +27,13 @@ def _checkpoint_parallel_metadata(mpu):
         found = (getattr(mpu, name, None) for name in names)
         return next((get() for get in found if get is not None), 1)
 
+    # Where sequences are shared, that name stands for the ranks that do.
+    any_axis = () if hasattr(mpu, "get_sequence_parallel_world_size") else ("get_model_parallel_world_size",)
     return {constants.CHECKPOINT_PARALLEL_DIMS: {
         constants.CHECKPOINT_PP_DEGREE: degree("get_pipe_parallel_world_size",
                                                "get_pipeline_model_parallel_world_size"),
         constants.CHECKPOINT_TP_DEGREE: degree("get_slice_parallel_world_size", "get_tensor_model_parallel_world_size",
-                                               "get_model_parallel_world_size")}}
+                                               *any_axis)}}
 
 
 class EngineCheckpoints:
@@ -39,7 +41,7 @@ class EngineCheckpoints:
     def module_state_dict(self, destination=None, prefix="", keep_vars=False, exclude_frozen_parameters=False):
         with capstan.gathered(self.module):
             state = self.module.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
-            if self.zero_optimization_stage() == 3:
+            if self.zero_optimization_partition_weights():
                 state = type(state)((k, v.clone() if isinstance(v, torch.Tensor) else v) for k, v in state.items())
         if exclude_frozen_parameters:
             for name, param in self.module.named_parameters():

@@ -22,8 +22,8 @@ def _known_states(engine, optimizer):
     mine = next((_plain(state) for state in optimizer.state.values() if state), None)
     if isinstance(optimizer, KernelOptimizer) and mine is not None:
         return mine
-    everybodys = [None] * dist.get_world_size(engine.data_parallel_group)
-    dist.all_gather_object(everybodys, mine, group=engine.data_parallel_group)
+    everybodys = [None] * dist.get_world_size(engine.seq_data_parallel_group)
+    dist.all_gather_object(everybodys, mine, group=engine.seq_data_parallel_group)
     return next((each for each in everybodys if each is not None), ([], {}))
 
 
@@ -36,7 +36,8 @@ def part_of(flat, stage, rank, ranks):
 
 def _own_part(engine, params, name):
     """This rank's part of the flat state `name` of a group's parameters, read one parameter at a time."""
-    rank, ranks = dist.get_rank(engine.data_parallel_group), dist.get_world_size(engine.data_parallel_group)
+    group = engine.seq_data_parallel_group
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     sizes = [getattr(param, "ds_numel", param.numel()) for param in params]
     pieces = _C.flat_part(sizes, engine.zero_optimization_stage(), rank, ranks)
     parts, like = {}, None

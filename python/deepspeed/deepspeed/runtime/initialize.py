@@ -42,7 +42,8 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         if args is not None and getattr(args, "device_rank", None) is not None and "LOCAL_RANK" not in os.environ:
             os.environ["LOCAL_RANK"] = str(args.device_rank)
         given = _config_of(args, config if config is not None else config_params)
-        parsed = given if isinstance(given, DeepSpeedConfig) else DeepSpeedConfig(given, mpu, trains=True)
+        parsed = given if isinstance(given, DeepSpeedConfig) else DeepSpeedConfig(
+            given, mpu, mesh_param=mesh_param, trains=True)
         engine = DeepSpeedEngine(args=args, model=model, optimizer=optimizer, model_parameters=model_parameters,
                                  training_data=training_data, lr_scheduler=lr_scheduler, mpu=mpu,
                                  dist_init_required=dist_init_required, collate_fn=collate_fn, config=given,

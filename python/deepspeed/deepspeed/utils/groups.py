@@ -1,11 +1,12 @@
-"""Groups of ranks by what they share. Only data parallelism is there: each other group is this rank alone."""
+"""Groups of ranks by what they share: data, or sequences. Each other group is this rank alone."""
 
 import torch.distributed as dist
 
+from capstan import sequence_parallel
 from capstan._C import Axis, Mesh
 
-mpu = None
-
+mpu = None  # that of the last engine
+_sequence_size = 1
 
 _EXPERT_PARALLEL_GROUP, _EXPERT_DATA_PARALLEL_GROUP = {}, {}
 
@@ -32,44 +33,72 @@ def _get_expert_data_parallel_group(group_name):
     return _EXPERT_DATA_PARALLEL_GROUP[group_name]
 
 
-def _get_data_parallel_group():
+def training_group(unit):
+    """All ranks that train with this one, as an mpu knows them: those with the same parameters."""
+    for name in ("get_sequence_data_parallel_group", "get_data_parallel_group"):
+        given = getattr(unit, name, lambda: None)()
+        if given is not None:
+            return given
     return dist.group.WORLD
 
 
+def sequence_group(among, size):
+    """The `size` ranks of a group that share sequences with this one; None where nobody shares any."""
+    return sequence_parallel.group_of(size, among) if size > 1 else None
+
+
+def data_group(among, size):
+    """The ranks of a group that have other sequences than this one."""
+    return sequence_parallel.data_group_of(size, among) if size > 1 else among
+
+
+def follow(engine):
+    """From here on the functions below speak of this engine's ranks. Collective."""
+    global mpu, _sequence_size
+    mpu, _sequence_size = engine.mpu, engine.sequence_parallel_size
+    sequence_group(engine.seq_data_parallel_group, _sequence_size)  # made now, by all ranks together
+    data_group(engine.seq_data_parallel_group, _sequence_size)
+
+
+def _get_sequence_data_parallel_group():
+    return training_group(mpu)
+
+
+def _get_sequence_data_parallel_world_size():
+    return dist.get_world_size(_get_sequence_data_parallel_group())
+
+
+def _get_sequence_data_parallel_rank():
+    return dist.get_rank(_get_sequence_data_parallel_group())
+
+
+def _get_sequence_parallel_world_size():
+    return getattr(mpu, "get_sequence_parallel_world_size", lambda: _sequence_size)()
+
+
+def _get_sequence_parallel_group():
+    return sequence_group(_get_sequence_data_parallel_group(), _get_sequence_parallel_world_size())
+
+
+def _get_sequence_parallel_rank():
+    group = _get_sequence_parallel_group()
+    return 0 if group is None else dist.get_rank(group)
+
+
+def _get_data_parallel_group():
+    return data_group(_get_sequence_data_parallel_group(), _get_sequence_parallel_world_size())
+
+
 def _get_data_parallel_world_size():
-    return dist.get_world_size()
+    return dist.get_world_size(_get_data_parallel_group())
 
 
 def _get_data_parallel_rank():
-    return dist.get_rank()
+    return dist.get_rank(_get_data_parallel_group())
 
 
 def _get_model_parallel_world_size():
     return 1
-
-
-def _get_sequence_parallel_world_size():
-    return 1
-
-
-def _get_sequence_parallel_rank():
-    return 0
-
-
-def _get_sequence_parallel_group():
-    return None
-
-
-def _get_sequence_data_parallel_world_size():
-    return dist.get_world_size()
-
-
-def _get_sequence_data_parallel_rank():
-    return dist.get_rank()
-
-
-def _get_sequence_data_parallel_group():
-    return dist.group.WORLD
 
 
 def _get_expert_model_parallel_world_size():

@@ -1,1 +1,1 @@
-"""Sequence parallelism: the names only."""
+"""Sequence parallelism for Hugging Face models, and tiles for long sequences."""

@@ -84,7 +84,9 @@ class Init(sharded_init.ShardedInit):
         from deepspeed.comm import init_distributed
         init_distributed(dist_init_required=None)
         view = _view_of(config_dict_or_path if config_dict_or_path is not None else config)
-        if data_parallel_group is None and mpu is not None:
+        if data_parallel_group is None:
+            data_parallel_group = sequence_data_parallel_group
+        if data_parallel_group is None and hasattr(mpu, "get_data_parallel_group"):
             data_parallel_group = mpu.get_data_parallel_group()
         error = _contradicting_single_rank_pg_error(dist.get_world_size(data_parallel_group), data_parallel_group)
         if error is not None:
