@@ -5,7 +5,7 @@ import json
 import pytest
 from test_train import TINY, config, read_metrics, text, train  # noqa: F401: text is a fixture
 
-QUIET = [*TINY, "--sample-tokens", 0]
+QUIET = [*TINY, "--heads", 4, "--sample-tokens", 0]
 
 
 def losses_of(metrics):
@@ -51,6 +51,6 @@ def test_dropout_is_the_same_in_every_run(text, tmp_path):
     (["-n", 2, "--tensor", 3], "cannot form groups of 3 (tensor_parallel.autotp_size)"),
     (["-n", 3, "--tensor", 3, "--heads", 2], "2 attention heads cannot be shared by 3 tensor ranks")])
 def test_sizes_that_do_not_fit_are_named(text, tmp_path, words, said):
-    done = train(*words, "--config", config(), "--data", text, "--max-steps", 1, *QUIET, check=False)
+    done = train("--config", config(), "--data", text, "--max-steps", 1, *QUIET, *words, check=False)
     assert done.returncode != 0
     assert said in done.stdout + done.stderr

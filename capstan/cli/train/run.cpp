@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <fmt/format.h>
@@ -71,6 +72,19 @@ bool accepted(const comm::Group& group, Logger& logger, const std::function<void
   }
 }
 
+// What this rank has of the model. Stages are the outermost axis of the mesh; neighbours share a
+// stage, as the tensor axis is its innermost.
+std::shared_ptr<models::Model> make_part(const models::Blueprint& blueprint,
+                                         const std::vector<models::BlockRange>& parts, int tensor,
+                                         const comm::Group& group) {
+  std::optional<models::BlockRange> part;
+  if (!parts.empty()) {
+    const int stages = static_cast<int>(parts.size());
+    part = parts[static_cast<std::size_t>(group.rank() / (group.size() / stages))];
+  }
+  return models::make_model(*blueprint.with({.part = part}), {group.rank() % tensor, tensor});
+}
+
 // Returns the exit code.
 int train(const Arguments& arguments, comm::World& world, const config::Resolved& resolved,
           StopRequest& stop) {
@@ -103,17 +117,10 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
                      parts = cut_model(*blueprint, arguments.pipe, sequence_length(arguments));
                    });
   if (!cut) return kExitUserError;
-  const int stage = world.group().rank() / (world.group().size() / arguments.pipe);
   const int tensor = resolved.engine.mesh.tensor;
-  const int rank = world.group().rank();
   std::shared_ptr<models::Model> model;
-  const bool made = accepted(world.group(), logger, [&] {
-    // Neighbours share a model: the mesh's tensor axis is its innermost.
-    model = models::make_model(
-        *blueprint->with({.part = parts.empty() ? std::optional<models::BlockRange>()
-                                                : parts[static_cast<std::size_t>(stage)]}),
-        {rank % tensor, tensor});
-  });
+  const bool made = accepted(world.group(), logger,
+                             [&] { model = make_part(*blueprint, parts, tensor, world.group()); });
   if (!made) return kExitUserError;
   if (!parts.empty()) say(first, "pipeline: " + describe_stages(parts));
   say(first, fmt::format("model: {}, {} parameters; {} on {}", arguments.model.name,
@@ -122,7 +129,7 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   model->module().to(device);
   // Each model drops out other activations; ranks that share one drop out the same where they have
   // the same.
-  at::manual_seed(arguments.seed + static_cast<std::uint64_t>(rank / tensor));
+  at::manual_seed(arguments.seed + static_cast<std::uint64_t>(world.group().rank() / tensor));
   Engine engine(models::module_of(model), resolved.engine,
                 {.group = world,
                  .logger = &logger,
