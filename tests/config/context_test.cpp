@@ -217,7 +217,7 @@ TEST(TensorRanks, OfTheCommandLineTakeThePlaceOfTheFiles) {
 TEST(TensorRanks, AreForTheProgramsOwnModels) {
   EXPECT_THAT(
       problems_of(R"({"tensor_parallel": {"autotp_size": 2}})", at_door(Door::deepspeed_package)),
-      HasSubstr("only the program capstan splits layers"));
+      HasSubstr("tensor parallelism: only in the program capstan"));
 }
 
 }  // namespace
