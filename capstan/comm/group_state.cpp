@@ -78,7 +78,7 @@ GroupState::GroupState(c10::intrusive_ptr<c10d::Backend> backend_in, GroupOption
       size(backend->getSize()),
       over_nccl(backend->getBackendName() == "nccl") {
   if (options.side_channel == nullptr) return;
-  // Over our own backends an operation tells its end only when it is waited for, with a timeout.
+  // Over our own backends the timeout is of whoever waits.
   Watch::Place place{rank, size, options.timeout};
   if (own != nullptr) place.timeout = std::chrono::milliseconds::max();
   watch.emplace(options.side_channel, place, [this](const std::string& reason) { abort(reason); });
