@@ -4,6 +4,8 @@
 
 #include <ATen/Functions.h>
 
+#include "capstan/sequence_parallel/heads.h"
+
 namespace capstan::models {
 namespace {
 
@@ -86,10 +88,15 @@ at::Tensor AttentionImpl::attend(const at::Tensor& x, KeyValues* seen) {
   at::Tensor mask;  // one token looks at all before it
   if (!first && tokens > 1) mask = causal_mask(tokens, keys.size(2), x);
   const double dropout = is_training() ? options_.dropout : 0.0;
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      heads(qkv[0]), keys, values, mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt,
-      dropout,
-      /*is_causal=*/first);
+  const auto mix = [&](const sequence_parallel::Qkv& all) {
+    return at::scaled_dot_product_attention(
+        all.query, all.key, all.value,
+        mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt, dropout,
+        /*is_causal=*/first);
+  };
+  const sequence_parallel::Qkv ours{heads(qkv[0]), keys, values};
+  const bool shares = sharing_ != nullptr && seen == nullptr;
+  const at::Tensor mixed = shares ? sequence_parallel::attend(ours, mix, sharing_) : mix(ours);
   const at::Tensor joined = mixed.transpose(1, 2).reshape({batch, tokens, options_.width});
   return at::dropout(c_proj_(joined), options_.dropout, is_training());
 }

@@ -10,6 +10,7 @@
 
 #include "capstan/models/gpt_options.h"
 #include "capstan/models/sequences.h"
+#include "capstan/sequence_parallel/exchange.h"
 
 namespace capstan::models {
 
@@ -62,6 +63,8 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
   at::Tensor forward(const at::Tensor& x);  // [B, T, C] -> [B, T, C]
   // The same for tokens that follow those in `seen`, which takes them in.
   at::Tensor extend(const at::Tensor& x, KeyValues& seen);
+  // From here on forward() is given parts of sequences.
+  void share_sequences(const sequence_parallel::GroupPtr& group) { sharing_ = group; }
 
  private:
   at::Tensor attend(const at::Tensor& x, KeyValues* seen);
@@ -69,6 +72,7 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
   GptOptions options_;
   Projection c_attn_{nullptr};
   Projection c_proj_{nullptr};
+  sequence_parallel::GroupPtr sharing_;  // null: sequences are whole
 };
 TORCH_MODULE(Attention);
 
@@ -91,6 +95,7 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
   void reset() override;
   at::Tensor forward(const at::Tensor& x);                  // [B, T, C] -> [B, T, C]
   at::Tensor extend(const at::Tensor& x, KeyValues& seen);  // as of attention
+  void share_sequences(const sequence_parallel::GroupPtr& group) { attn_->share_sequences(group); }
 
  private:
   GptOptions options_;
