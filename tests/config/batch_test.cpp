@@ -83,7 +83,8 @@ TEST(Batch, RanksThatShareSequencesCountOnce) {
 
 TEST(Batch, RanksThatCannotShareSequencesEquallyAreRefused) {
   EXPECT_THAT(problems_of("sequence_parallel_size: 4", ranks(6)),
-              HasSubstr("6 ranks (command line: -n 6) cannot share sequences in groups of 4 (sequence_parallel_size)"));
+              HasSubstr("6 ranks (command line: -n 6) cannot share sequences in groups of 4 "
+                        "(sequence_parallel_size)"));
   EXPECT_THAT(problems_of("sequence_parallel_size: 4", ranks(2)),
               HasSubstr("2 ranks (command line: -n 2) cannot share"));
 }
@@ -109,18 +110,6 @@ TEST(Batch, GradientsOfSharedSequencesTravelInADtypeOfTheirOwn) {
   EXPECT_EQ(dtype("sequence_parallel_size: 2\nseq_parallel_communication_data_type: null\n"
                   "communication_data_type: fp16"),
             DType::fp16);
-}
-
-TEST(Batch, TheProgramRefusesToShareSequences) {
-  Context program = ranks(2);
-  program.door = Door::program;
-  EXPECT_THAT(problems_of("sequence_parallel_size: 2", program),
-              HasSubstr("only in the Python packages"));
-  for (const Door door : {Door::capstan_package, Door::deepspeed_package}) {
-    Context package = ranks(2);
-    package.door = door;
-    EXPECT_EQ(problems_of("sequence_parallel_size: 2", package), "");
-  }
 }
 
 TEST(Batch, ThreeGivenSizesTellTheNumberOfRanksWhenNobodyElseDoes) {

@@ -71,6 +71,18 @@ bool accepted(const comm::Group& group, Logger& logger, const std::function<void
   }
 }
 
+// A group of its own: the engine's collectives have an order of theirs.
+void share_sequences(models::Model& model, Engine& engine, comm::World& world) {
+  const layout::Mesh& mesh = engine.mesh().mesh();
+  if (mesh.size(layout::Axis::sequence) == 1) return;
+  const auto group = std::make_shared<comm::Group>(
+      world.make_parts(mesh.groups(layout::Axis::sequence), "shared sequences"));
+  if (model.share_sequences(group)) return;
+  throw ConfigError({.what = "models of this kind cannot share sequences",
+                     .where = "sequence_parallel_size",
+                     .fix = "remove it, or train another model"});
+}
+
 // Returns the exit code.
 int train(const Arguments& arguments, comm::World& world, const config::Resolved& resolved,
           StopRequest& stop) {
@@ -120,6 +132,9 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
                  .ties = shared_weights(*model, arguments.pipe),
                  .extras = file_names(*model),
                  .shared = config::shared_values(resolved.table)});
+  if (!accepted(world.group(), logger, [&] { share_sequences(*model, engine, world); })) {
+    return kExitUserError;
+  }
   data::Options sampling = resolved.data;
   if (!resolved.table.given("capstan.seed")) sampling.seed = arguments.seed;
   sampling.shuffle = !arguments.data.no_shuffle;

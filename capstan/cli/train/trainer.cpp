@@ -157,7 +157,15 @@ Batch Trainer::read_batch(const data::Windows& windows,
   at::Tensor targets = at::empty_like(ids);
   windows.read(samples, {ids.mutable_data_ptr<std::int64_t>(), count},
                {targets.mutable_data_ptr<std::int64_t>(), count});
-  return {ids.to(device_), targets.to(device_)};
+  return {our_part(ids).to(device_), our_part(targets).to(device_)};
+}
+
+// All of the sequence, unless ranks share it.
+at::Tensor Trainer::our_part(const at::Tensor& tokens) const {
+  const comm::MeshGroups& mesh = engine_.mesh();
+  const int ranks = mesh.mesh().size(layout::Axis::sequence);
+  return tokens.chunk(ranks, 1)[static_cast<std::size_t>(mesh.place(layout::Axis::sequence))]
+      .contiguous();
 }
 
 Trainer::Agreed Trainer::agree(const at::Tensor& loss, bool stop) {
