@@ -1,7 +1,11 @@
 #include "capstan/comm/tagged_backend.h"
 
-#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include <ATen/ops/zeros.h>
@@ -24,17 +28,93 @@ at::Tensor part_of(const at::Tensor& whole, int part, int parts) {
 
 }  // namespace
 
-// All transfers of one operation. They move without anybody's waiting for them.
-// Threads: one waits; abort() from any.
+// All transfers of one operation. They move without anybody's waiting for them, but Gloo tells of
+// their end only whoever waits, and a wait that runs out of time closes its connections. So who
+// asks whether they have ended makes a thread wait: from the first question on, until the end.
+// Threads: one waits; abort() and questions from any.
 class TaggedBackend::TaggedWork final : public c10d::Work {
  public:
   TaggedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> transfers)
-      : Work(rank, c10d::OpType::UNKNOWN), transfers_(std::move(transfers)) {}
+      : Work(rank, c10d::OpType::UNKNOWN), transfers_(std::move(transfers)) {
+    if (transfers_.empty()) state_ = State::done;
+  }
+  ~TaggedWork() override {
+    if (waiter_.joinable() && !ended(state())) abort();
+  }
 
-  bool isCompleted() override { return done_ || transfers_.empty(); }
-  bool isSuccess() const override { return done_ || transfers_.empty(); }
+  bool isCompleted() override {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::alone && start_thread()) state_ = State::waited_for;
+    return ended(state_);
+  }
+  bool isSuccess() const override { return state() == State::done; }
 
   bool wait(milliseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    if (state_ == State::alone) {
+      state_ = State::waited_for;
+      lock.unlock();
+      return wait_here(timeout);
+    }
+    const auto over = [this] { return ended(state_); };  // somebody waits already
+    if (timeout == kNoTimeout) {
+      ended_.wait(lock, over);
+    } else if (!ended_.wait_for(lock, timeout, over)) {
+      return false;
+    }
+    if (state_ == State::failed) std::rethrow_exception(failure_);
+    return true;
+  }
+
+  void abort() override {
+    for (const auto& transfer : transfers_) transfer->abort();
+  }
+
+ private:
+  enum class State { alone, waited_for, done, failed };
+  static bool ended(State state) { return state == State::done || state == State::failed; }
+
+  State state() const {
+    const std::lock_guard lock(mutex_);
+    return state_;
+  }
+
+  void end(State how, std::exception_ptr failure = {}) {
+    const std::lock_guard lock(mutex_);
+    state_ = how;
+    failure_ = std::move(failure);
+    ended_.notify_all();
+  }
+
+  bool wait_here(milliseconds timeout) {
+    try {
+      const bool in_time = wait_for_all(timeout);
+      end(in_time ? State::done : State::alone);
+      return in_time;
+    } catch (...) {
+      end(State::failed, std::current_exception());
+      throw;
+    }
+  }
+
+  // Called with the lock; false: there is no thread to be had now.
+  bool start_thread() {
+    try {
+      waiter_ = std::jthread([this] {
+        try {
+          if (!wait_for_all(kNoTimeout)) throw std::runtime_error("the transfer was aborted");
+          end(State::done);
+        } catch (...) {
+          end(State::failed, std::current_exception());
+        }
+      });
+      return true;
+    } catch (const std::system_error&) {
+      return false;
+    }
+  }
+
+  bool wait_for_all(milliseconds timeout) {
     const bool limited = timeout != kNoTimeout;
     const auto deadline = Clock::now() + timeout;
     for (const auto& transfer : transfers_) {
@@ -48,17 +128,15 @@ class TaggedBackend::TaggedWork final : public c10d::Work {
         throw;
       }
     }
-    done_ = true;
     return true;
   }
 
-  void abort() override {
-    for (const auto& transfer : transfers_) transfer->abort();
-  }
-
- private:
   const std::vector<c10::intrusive_ptr<c10d::Work>> transfers_;
-  std::atomic<bool> done_ = false;
+  mutable std::mutex mutex_;  // guards the next two, and the start of the thread
+  State state_ = State::alone;
+  std::exception_ptr failure_;
+  std::condition_variable ended_;
+  std::jthread waiter_;  // last: ends before what it uses
 };
 
 TaggedBackend::TaggedBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string_view name)

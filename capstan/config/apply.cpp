@@ -135,6 +135,11 @@ store::Placement optimizer_placement(const Table& table) {
                       table.flag("zero_optimization.cpu_offload"));
 }
 
+bool may_write_gathered(const Table& table) {
+  const std::string checks = "zero_optimization.enable_sanity_checks";
+  return table.given(checks) && !table.flag(checks);  // its default is no answer
+}
+
 bool asks_for_reports(const Table& table) {
   const profile::Options profile = to_profile(table);
   return profile.steps_per_print > 0 || profile.wall_clock_breakdown || profile.memory_breakdown ||
@@ -208,6 +213,7 @@ engine::Options to_engine(const Table& table) {
                    .accumulation_steps = table.integer("gradient_accumulation_steps"),
                    .managed_accumulation = table.flag("managed_gradient_accumulation")};
   options.mesh.sequence = to_int(table.integer("sequence_parallel_size"));
+  options.mesh.tensor = std::max(1, to_int(table.integer("tensor_parallel.autotp_size")));
   options.gradient_clipping = std::max(0.0, table.number("gradient_clipping"));
   options.log_level = to_log_level(table.text("log_level"));
   options.optimizer = to_optimizer(table);

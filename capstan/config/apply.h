@@ -13,8 +13,13 @@ DType param_dtype(const Table& table);
 // "bfloat16", "torch.bfloat16", "bf16": one of the spellings that the schema allows.
 DType parse_dtype(std::string_view spelling);
 
+// Of the operations under torch's autocast.
+DType autocast_dtype(const Table& table);
+
 // Where the keys want the optimizer's state, at whatever stage.
 store::Placement optimizer_placement(const Table& table);
+// Whether a write into parameters that are gathered to be read is only warned of.
+bool may_write_gathered(const Table& table);
 // Whether anything is to be said of the run beside warnings: progress, times, memory, ...
 bool asks_for_reports(const Table& table);
 

@@ -127,6 +127,10 @@ DType param_dtype(const Table& table) {
   return table.flag("bf16.enabled") ? DType::bf16 : DType::fp32;
 }
 
+DType autocast_dtype(const Table& table) {
+  return dtype_or(table, "torch_autocast.dtype", DType::bf16);
+}
+
 precision::Options to_precision(const Table& table) {
   precision::Options options;
   options.params = param_dtype(table);

@@ -15,6 +15,7 @@ enum class Feature {
   activations_on_host,
   amp,
   autocast,
+  autotp,
   autotuning,
   checkpoint_options,
   compile,

@@ -23,7 +23,7 @@ constexpr const char* kTrain = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 // Sizes of axes whose ranks share a model and its data.
-constexpr std::array kSharing = {"sequence_parallel_size"};
+constexpr std::array kSharing = {"sequence_parallel_size", "tensor_parallel.autotp_size"};
 
 void append_infos(std::vector<ErrorInfo>& to, std::vector<ErrorInfo> from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
@@ -57,18 +57,22 @@ BatchNumber data_ranks(const Table& table, const Context& context,
   const std::int64_t all = *context.world_size;
   std::int64_t sharing = 1;
   std::vector<std::string> sizes;  // "2 (sequence_parallel_size)"
+  const char* first = nullptr;
   for (const char* path : kSharing) {
     const std::int64_t size = std::clamp<std::int64_t>(table.integer(path), 1, all + 1);
-    if (size > 1) sizes.push_back(fmt::format("{} ({})", table.integer(path), path));
+    if (size > 1) {
+      sizes.push_back(fmt::format("{} ({})", table.integer(path), path));
+      if (first == nullptr) first = path;
+    }
     sharing *= size;
   }
   if (sharing == 1) return {.value = all, .origin = context.world_size_origin};
   if (all % sharing != 0) {
-    const std::string& place = table.find(kSharing.front())->origin.detail;
+    const std::string& place = table.find(first)->origin.detail;
     problems.push_back(
-        {.what = fmt::format("{} ({}) cannot share sequences in groups of {}", counted(all, "rank"),
+        {.what = fmt::format("{} ({}) cannot form groups of {}", counted(all, "rank"),
                              describe(context.world_size_origin), fmt::join(sizes, " x ")),
-         .where = fmt::format("{} ({})", place, kSharing.front()),
+         .where = fmt::format("{} ({})", place, first),
          .fix = "use a size that divides the number of ranks"});
   }
   return {.value = std::max<std::int64_t>(1, all / sharing),
@@ -109,7 +113,7 @@ Outcome check(const json::Document& document, const Context& context) {
   Walked walked = walk(document, context);
   Outcome outcome{.problems = std::move(walked.problems), .warnings = std::move(walked.warnings)};
   Table& table = walked.table;
-  derive_values(table, context.hidden_size);
+  derive_values(table, context);
   BatchNumber ranks = data_ranks(table, context, outcome.problems);
   RuleFindings findings = check_rules(
       table, document.source,

@@ -25,6 +25,15 @@ void set_value(Table& table, const std::string& path, json::Value value, Origin 
   table.put(std::move(entry));
 }
 
+// What one door does differently where nothing is said.
+void derive_for_door(Table& table, std::optional<Door> door) {
+  const std::string seed = "capstan.seed";
+  if (door == Door::deepspeed_package && !table.given(seed)) {
+    set_value(table, seed, json::Value(std::int64_t{0}),
+              {OriginKind::derived, "torch's DistributedSampler has this default"});
+  }
+}
+
 void derive_from_hidden(Table& table, std::int64_t hidden) {
   const auto set = [&](const char* name, double value, const char* rule) {
     const std::string path = join_path("zero_optimization", name);
@@ -257,8 +266,9 @@ class Rules {
 
 }  // namespace
 
-void derive_values(Table& table, std::optional<std::int64_t> hidden_size) {
-  if (hidden_size) derive_from_hidden(table, *hidden_size);
+void derive_values(Table& table, const Context& context) {
+  if (context.hidden_size) derive_from_hidden(table, *context.hidden_size);
+  derive_for_door(table, context.door);
   const std::string max_lr = "scheduler.params.warmup_max_lr";
   const Entry* lr = table.find("optimizer.params.lr");
   const Entry* peak = table.find(max_lr);

@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "capstan/base/error.h"
+#include "capstan/config/context.h"
 #include "capstan/config/table.h"
 
 namespace capstan::config {
 
 // Values that depend on other values: sizes from the model's hidden size, learning rates of "auto"
-// schedules, upstream's special defaults.
-void derive_values(Table& table, std::optional<std::int64_t> hidden_size);
+// schedules, upstream's special defaults, and what one door does differently.
+void derive_values(Table& table, const Context& context);
 
 struct RuleFindings {
   std::vector<ErrorInfo> problems;

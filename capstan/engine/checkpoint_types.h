@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "capstan/checkpoint/save.h"
+#include "capstan/layout/box.h"
 
 namespace capstan::engine {
 
@@ -25,6 +26,9 @@ struct StoredAs {
   std::string in_model;
   std::string in_files;              // empty: it is not stored
   std::optional<std::int64_t> rows;  // of dim 0 that are stored; those behind exist inside only
+  // What of a larger tensor it is, that other ranks have the rest of; several parameters may be
+  // parts of one.
+  std::optional<layout::TensorSlice> slice = {};
 };
 
 // What a checkpoint holds of a model beside its parameters. Engines of C++ models find buffers and

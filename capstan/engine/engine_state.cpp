@@ -18,6 +18,23 @@
 #include "capstan/shard/memory.h"
 
 namespace capstan::engine {
+namespace {
+
+// A view says itself what is a slice, or the extras do.
+void take_slices(shard::ModelView& view, const ModelExtras& extras) {
+  for (const StoredAs& each : extras.stored_as) {
+    if (!each.slice) continue;
+    const auto found = std::ranges::find(view.names, each.in_model);
+    if (found == view.names.end()) {
+      throw InternalError(
+          {.what = fmt::format("'{}' is a slice, but no parameter", each.in_model)});
+    }
+    view.slices.resize(view.names.size());
+    view.slices[static_cast<std::size_t>(found - view.names.begin())] = each.slice;
+  }
+}
+
+}  // namespace
 
 EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
     : options(std::move(given)),
@@ -25,6 +42,7 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
       extras_(std::move(parts.extras)) {
   check(options, parts.optimizer != nullptr || parts.updater != nullptr);
   shard::ModelView model = view(options);
+  take_slices(model, extras_);
   tie_stages(model, parts.ties, options.mesh.pipe);
   join(parts, model.home());
   std::ranges::copy(shared_values(options), std::back_inserter(parts.shared));

@@ -34,7 +34,13 @@ std::vector<checkpoint::ParamGroup> stored_groups(const ParamGroups& groups,
   for (std::size_t p = 0; p < plan.params.size(); ++p) {
     const int param = static_cast<int>(p);
     if (!plan.params[p].trainable || !names.stored(param)) continue;
-    stored[static_cast<std::size_t>(groups.of_param[p])].params.push_back(names.name(param));
+    std::vector<std::string>& in_group =
+        stored[static_cast<std::size_t>(groups.of_param[p])].params;
+    // Of a tensor whose parts are several parameters, one entry.
+    if (plan.params[p].slice && std::ranges::find(in_group, names.name(param)) != in_group.end()) {
+      continue;
+    }
+    in_group.push_back(names.name(param));
   }
   return stored;
 }

@@ -154,6 +154,12 @@ void check(const Options& options, bool has_optimizer_factory) {
                     "master weights; optimizer_state ({}) cannot change that",
                     options.names("precision.optimizer_state")));
   }
+  if (options.optimizer.has_value() && options.optimizer->kind == optim::Kind::lamb &&
+      options.mesh.tensor > 1) {
+    problems.emplace_back(
+        "lamb needs norms of whole tensors, which tensor ranks have parts of: use another "
+        "optimizer");
+  }
   if (options.optimizer.has_value()) optim::check(*options.optimizer);
   precision::check(options.precision);
   if (problems.empty()) return;
@@ -228,7 +234,8 @@ shard::Plan make_plan(const shard::ModelView& view, const Options& options,
     if (dtype != precision.params && !configured) spec.travel = precision.grad_accum;
     params.push_back(std::move(spec));
   }
-  const shard::UnitAxes axes = axes_of(options.shard, mesh);
+  shard::UnitAxes axes = axes_of(options.shard, mesh);
+  axes.copies = mesh.longer_than_one(layout::Axis::tensor);
   shard::Plan plan =
       shard::make_plan(std::move(params), view.boundaries,
                        {.shards = mesh.size(axes.cut),
@@ -356,6 +363,17 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
   if (keeps_near(options.shard, mesh.size(layout::kDataAxes))) {
     text +=
         fmt::format("\nsecond copy             cut over {} near ranks", options.shard.near_ranks);
+  }
+  if (mesh.size(layout::Axis::pipe) > 1 && settings.policy.shards_params() && shards > 1) {
+    std::int64_t bytes = 0;
+    for (const shard::UnitSpec& unit : plan.units) {
+      if (!unit.resident) bytes += unit.whole_bytes();
+    }
+    text += fmt::format(
+        "\npipeline                every micro-batch gathers {} for forward and again for "
+        "backward; "
+        "stage 1 would not",
+        format_bytes(bytes));
   }
   const auto share = [](const shard::Home& home) { return home.used() ? home.share : 0.0; };
   if (settings.host.used()) {

@@ -1,6 +1,5 @@
 #include "capstan/models/gpt.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -10,32 +9,15 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "capstan/base/error.h"
-#include "capstan/recompute/checkpoint.h"
-#include "capstan/recompute/spans.h"
+#include "capstan/models/block_spans.h"
+#include "capstan/models/gpt_init.h"
 #include "capstan/sequence_parallel/heads.h"
 #include "capstan/sequence_parallel/mean.h"
 
 namespace capstan::models {
 namespace {
 
-constexpr std::int64_t kLeftOut = -100;     // a target of nll_loss that counts for nothing
-constexpr double kGptInitDeviation = 0.02;  // as published with GPT-2
-
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-// One use of a unit for all `inputs`: function(module, input, index) of each.
-template <typename Module, typename Function>
-std::vector<at::Tensor> call_each(nn::Unit<Module>& unit, std::vector<at::Tensor> inputs,
-                                  const Function& function) {
-  using Impl = typename nn::Unit<Module>::Impl;
-  const auto all = [&function](Impl& module, std::vector<at::Tensor> each) {
-    for (std::size_t i = 0; i < each.size(); ++i) each[i] = function(module, each[i], i);
-    return each;
-  };
-  return unit.call(all, std::move(inputs));
-}
+constexpr std::int64_t kLeftOut = -100;  // a target of nll_loss that counts for nothing
 
 }  // namespace
 
@@ -62,26 +44,6 @@ void TransformerImpl::reset() {
                   torch::nn::LayerNormOptions({options_.width}).eps(options_.layer_norm_epsilon)));
 }
 
-at::Tensor TransformerImpl::run_blocks(at::Tensor x) {
-  if (!options_.recompute.enabled) {
-    for (nn::Unit<Block>& block : h->blocks) x = block(x);
-    return x;
-  }
-  const std::vector<nn::Unit<Block>>& blocks = h->blocks;
-  const int count = static_cast<int>(blocks.size());
-  for (const auto& span : recompute::cut_into_spans(count, options_.recompute.checkpoint_count)) {
-    // Holders by value: the blocks must live until backward.
-    const std::vector<nn::Unit<Block>> inside(blocks.begin() + span.begin,
-                                              blocks.begin() + span.end);
-    const auto run = [inside](at::Tensor y) {
-      for (nn::Unit<Block> block : inside) y = block(y);
-      return y;
-    };
-    x = recompute::checkpoint(run, x, options_.recompute, span_times);
-  }
-  return x;
-}
-
 void TransformerImpl::check_length(std::int64_t tokens) const {
   if (tokens <= options_.context) return;
   throw ConfigError({.what = "a sequence has " + std::to_string(tokens) + " tokens",
@@ -100,7 +62,7 @@ at::Tensor TransformerImpl::forward(const at::Tensor& x) {
         at::arange(begin, begin + tokens, x.options().dtype(at::kLong)).unsqueeze(0);
     hidden = at::dropout(wte(x) + wpe(positions), options_.dropout, is_training());
   }
-  hidden = run_blocks(hidden);
+  hidden = run_blocks(h->blocks, hidden, options_.recompute, span_times);
   return options_.has_output() ? ln_f(hidden) : hidden;
 }
 
@@ -152,33 +114,17 @@ GptImpl::GptImpl(const GptOptions& options) : blueprint_(options) {
 
 void GptImpl::reset() { transformer = register_module("transformer", Transformer(options())); }
 
-// One generator, parameters in the order of their names' registration, used rows only: the same
-// weights whatever the padding, the device or the state of libtorch's own generators. A stage of a
-// pipeline draws what others have as well, and forgets it: it gets the weights of the whole model.
+// One generator for the whole model, used rows only: the same weights whatever the padding, the
+// device or the state of libtorch's own generators, and in each stage of a pipeline.
 void GptImpl::initialize() {
   const torch::autograd::AutoGradMode no_grad(false);
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(options().seed);
-  const double residual =
-      kGptInitDeviation / std::sqrt(2.0 * static_cast<double>(options().layers));
-  const auto draw_table = [&](nn::Unit<EmbeddingTable>& table, std::int64_t rows) {
-    at::Tensor weight = table.is_empty() ? at::empty({rows, options().width})
-                                         : at::Tensor(table->weight).narrow(0, 0, rows);
-    weight.normal_(0.0, kGptInitDeviation, generator);
-  };
-  draw_table(transformer->wte, options().vocab);
-  draw_table(transformer->wpe, options().context);
-  const Block elsewhere(options());
-  for (std::int64_t i = 0; i < options().layers; ++i) {
-    const bool here = i >= options().begin_block() && i < options().end_block();
-    const auto place = static_cast<std::size_t>(here ? i - options().begin_block() : 0);
-    const torch::nn::Module& block =
-        here ? static_cast<const torch::nn::Module&>(*transformer->h->blocks[place]) : *elsewhere;
-    for (const auto& item : block.named_parameters()) {
-      if (item.value().dim() != 2) continue;
-      at::Tensor weight = item.value();
-      const bool into_residual = ends_with(item.key(), "c_proj.weight");
-      weight.normal_(0.0, into_residual ? residual : kGptInitDeviation, generator);
-    }
+  const auto own = named_parameters();
+  for (const DrawnWeight& drawn : drawn_weights(options())) {
+    const at::Tensor* const mine = own.find(drawn.name);
+    at::Tensor values =
+        mine == nullptr ? at::empty(drawn.shape) : mine->narrow(0, 0, drawn.shape.front());
+    values.normal_(0.0, start_deviation(drawn.name, options()), generator);
   }
 }
 

@@ -51,7 +51,6 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
   std::shared_ptr<recompute::SpanTimes> span_times = std::make_shared<recompute::SpanTimes>();
 
  private:
-  at::Tensor run_blocks(at::Tensor x);
   std::vector<at::Tensor> embed(std::span<Sequences> all);
   void check_length(std::int64_t tokens) const;
 

@@ -9,17 +9,17 @@
 namespace capstan::models {
 namespace {
 
-// Elements of a weight that is loaded later are all the same one in memory.
-at::Tensor zero_weight(at::IntArrayRef sizes, bool loaded_later) {
-  return loaded_later ? at::zeros({}).expand(sizes) : at::zeros(sizes);
-}
-
 // Of `tokens` that follow others, up to `all`: which of all each may look at.
 at::Tensor causal_mask(std::int64_t tokens, std::int64_t all, const at::Tensor& like) {
   return at::ones({tokens, all}, like.options().dtype(at::kBool)).tril(all - tokens);
 }
 
 }  // namespace
+
+// Elements of a weight that is loaded later are all the same one in memory.
+at::Tensor zero_weight(at::IntArrayRef sizes, bool loaded_later) {
+  return loaded_later ? at::zeros({}).expand(sizes) : at::zeros(sizes);
+}
 
 EmbeddingTableImpl::EmbeddingTableImpl(std::int64_t used_rows, std::int64_t all_rows,
                                        const GptOptions& options)
@@ -67,14 +67,12 @@ at::Tensor AttentionImpl::forward(const at::Tensor& x) { return attend(x, nullpt
 
 at::Tensor AttentionImpl::extend(const at::Tensor& x, KeyValues& seen) { return attend(x, &seen); }
 
-at::Tensor AttentionImpl::attend(const at::Tensor& x, KeyValues* seen) {
-  const std::int64_t batch = x.size(0);
-  const std::int64_t tokens = x.size(1);
+at::Tensor attend_heads(const std::vector<at::Tensor>& qkv, const HeadsOf& sizes, KeyValues* seen) {
+  const std::int64_t batch = qkv[0].size(0);
+  const std::int64_t tokens = qkv[0].size(1);
   const auto heads = [&](const at::Tensor& part) {
-    return part.view({batch, tokens, options_.heads, options_.width / options_.heads})
-        .transpose(1, 2);
+    return part.view({batch, tokens, sizes.heads, sizes.width}).transpose(1, 2);
   };
-  const std::vector<at::Tensor> qkv = c_attn_(x).split(options_.width, /*dim=*/2);
   at::Tensor keys = heads(qkv[1]);
   at::Tensor values = heads(qkv[2]);
   if (seen != nullptr) {
@@ -86,18 +84,25 @@ at::Tensor AttentionImpl::attend(const at::Tensor& x, KeyValues* seen) {
   }
   const bool first = keys.size(2) == tokens;
   at::Tensor mask;  // one token looks at all before it
-  if (!first && tokens > 1) mask = causal_mask(tokens, keys.size(2), x);
-  const double dropout = is_training() ? options_.dropout : 0.0;
+  if (!first && tokens > 1) mask = causal_mask(tokens, keys.size(2), qkv[0]);
   const auto mix = [&](const sequence_parallel::Qkv& all) {
     return at::scaled_dot_product_attention(
         all.query, all.key, all.value,
-        mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt, dropout,
+        mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt, sizes.dropout,
         /*is_causal=*/first);
   };
   const sequence_parallel::Qkv ours{heads(qkv[0]), keys, values};
-  const bool shares = sharing_ != nullptr && seen == nullptr;
-  const at::Tensor mixed = shares ? sequence_parallel::attend(ours, mix, sharing_) : mix(ours);
-  const at::Tensor joined = mixed.transpose(1, 2).reshape({batch, tokens, options_.width});
+  const bool shares = sizes.sharing != nullptr && seen == nullptr;
+  const at::Tensor mixed = shares ? sequence_parallel::attend(ours, mix, sizes.sharing) : mix(ours);
+  return mixed.transpose(1, 2).reshape({batch, tokens, sizes.heads * sizes.width});
+}
+
+at::Tensor AttentionImpl::attend(const at::Tensor& x, KeyValues* seen) {
+  const HeadsOf sizes{.heads = options_.heads,
+                      .width = options_.width / options_.heads,
+                      .dropout = is_training() ? options_.dropout : 0.0,
+                      .sharing = sharing_};
+  const at::Tensor joined = attend_heads(c_attn_(x).split(options_.width, /*dim=*/2), sizes, seen);
   return at::dropout(c_proj_(joined), options_.dropout, is_training());
 }
 

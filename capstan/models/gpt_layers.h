@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/normalization.h>
@@ -105,6 +106,21 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
   Mlp mlp_{nullptr};
 };
 TORCH_MODULE(Block);
+
+// Attention of some heads. `qkv`: queries, keys and values, each [B, T, heads x width]; gives the
+// same shape. Keys and values of tokens before these come from `seen`, which takes these in; null:
+// there are none, and ranks may share the sequence.
+struct HeadsOf {
+  std::int64_t heads = 0;
+  std::int64_t width = 0;
+  double dropout = 0;
+  sequence_parallel::GroupPtr sharing =
+      {};  // ranks that have parts of the sequence; null: it is whole
+};
+at::Tensor attend_heads(const std::vector<at::Tensor>& qkv, const HeadsOf& sizes, KeyValues* seen);
+
+// Until it is loaded, a weight that is loaded later takes no memory.
+at::Tensor zero_weight(at::IntArrayRef sizes, bool loaded_later);
 
 // A layer norm over the last dim, with the model's epsilon.
 torch::nn::LayerNorm make_layer_norm(const GptOptions& options);

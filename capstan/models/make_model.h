@@ -7,7 +7,8 @@
 
 namespace capstan::models {
 
-// A blueprint of the registry.
-std::shared_ptr<Model> make_model(const Blueprint& blueprint);
+// A blueprint of the registry. With several tensor ranks this rank's part, which waits for
+// Model::join().
+std::shared_ptr<Model> make_model(const Blueprint& blueprint, tensor_parallel::Place place = {});
 
 }  // namespace capstan::models

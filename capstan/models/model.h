@@ -1,7 +1,9 @@
 // A language model as the programs use it, whatever its kind.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,12 +14,24 @@
 #include "capstan/models/sequences.h"
 #include "capstan/models/stage.h"
 #include "capstan/sequence_parallel/exchange.h"
+#include "capstan/tensor_parallel/cut.h"
+
+namespace capstan::comm {
+class Group;
+}
 
 namespace capstan::models {
 
 struct NamedWeight {
-  std::string name;   // as weight files have it: "transformer.h.0.attn.c_attn.weight"
-  at::Tensor weight;  // a view into the parameter of that name, without what exists inside only
+  std::string name;           // as weight files have it: "transformer.h.0.attn.c_attn.weight"
+  at::Tensor weight;          // a view into its parameter, without what exists inside only
+  std::string in_model = {};  // the parameter's own name; empty: the same
+  // Of a model that is split over tensor ranks: what of the weight, as it would be inside of the
+  // whole model, the parameter is. Unset: all of it.
+  std::optional<tensor_parallel::WeightCut> cut = {};
+  std::int64_t file_rows = 0;  // of the whole weight; set with `cut`
+
+  const std::string& parameter() const { return in_model.empty() ? name : in_model; }
 };
 
 // Implemented by a torch::nn::Module whose parts are units.
@@ -44,6 +58,10 @@ class Model {
   // False: models of this kind cannot do that. Throws ConfigError where this one cannot be shared
   // by so many.
   virtual bool share_sequences(const sequence_parallel::GroupPtr& /*group*/) { return false; }
+
+  // Of a model that is split over tensor ranks: their group, which must outlive the graphs of this
+  // model; before the first use.
+  virtual void join(comm::Group& /*tensor_ranks*/) {}
 
   // Null: models of this kind cannot be cut into stages.
   virtual Stage* as_stage() { return nullptr; }

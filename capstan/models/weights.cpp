@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "capstan/base/error.h"
+#include "capstan/tensor_parallel/take.h"
 
 namespace capstan::models {
 namespace {
@@ -13,6 +14,10 @@ std::string shape_text(const at::Tensor& tensor) {
   std::ostringstream text;
   text << tensor.sizes();
   return text.str();
+}
+
+tensor_parallel::WeightCut of_file(const NamedWeight& weight) {
+  return tensor_parallel::first_rows(weight.cut.value(), weight.file_rows);
 }
 
 }  // namespace
@@ -27,6 +32,12 @@ void load_weights(Model& model, const FindWeight& find) {
     if (!given && own.name.starts_with(root)) given = find(own.name.substr(root.size()));
     if (!given) {
       problems += "\n  " + own.name + " is missing";
+    } else if (own.cut) {
+      if (given->sizes() != at::IntArrayRef(of_file(own).shape)) {
+        problems += "\n  " + own.name + " has shape " + shape_text(*given);
+      } else if (own.weight.numel() > 0) {
+        copies.emplace_back(own.weight, tensor_parallel::take(*given, of_file(own)));
+      }
     } else if (given->sizes() != own.weight.sizes()) {
       problems += "\n  " + own.name + " has shape " + shape_text(*given) + ", the model " +
                   shape_text(own.weight);

@@ -1,18 +1,13 @@
 #include "capstan/precision/loss_scale.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
 namespace capstan::precision {
 namespace {
 
-constexpr double kFactor = 2.0;
-
-bool is_dynamic(const Options& options) {
-  return options.scales_loss() && options.loss_scale.static_scale == 0.0;
-}
+constexpr double kFactor = LossScaleOptions::kFactor;
 
 ScaleEvent overflow(const LossScaleOptions& options, LossScaleState& state) {
   if (state.tolerance > 1) {
@@ -36,7 +31,7 @@ ScaleEvent clean(const LossScaleOptions& options, LossScaleState& state) {
 }
 
 ScaleEvent advance(const Options& options, LossScaleState& state, bool overflowed) {
-  if (!is_dynamic(options)) return overflowed ? ScaleEvent::skipped : ScaleEvent::kept;
+  if (!options.scale_is_dynamic()) return overflowed ? ScaleEvent::skipped : ScaleEvent::kept;
   if (!overflowed) return clean(options.loss_scale, state);
   const ScaleEvent event = overflow(options.loss_scale, state);
   state.last_overflow = state.steps;
@@ -58,8 +53,8 @@ LossFactor split_factor(double factor, DType loss) {
 LossScaleState initial_loss_scale(const Options& options) {
   const LossScaleOptions& scale = options.loss_scale;
   LossScaleState state = {.tolerance = scale.hysteresis};
-  if (is_dynamic(options)) {
-    state.scale = std::ldexp(1.0, scale.initial_scale_power);
+  if (options.scale_is_dynamic()) {
+    state.scale = scale.initial_scale();
   } else if (options.scales_loss()) {
     state.scale = scale.static_scale;
   }
@@ -117,7 +112,7 @@ std::map<std::string, double> save(const Options& options, const LossScaleState&
       {"last_overflow", static_cast<double>(state.last_overflow)},
       {"tolerance", static_cast<double>(state.tolerance)},
       {"skipped_in_a_row", static_cast<double>(state.skipped_in_a_row)}};
-  if (!is_dynamic(options)) return fields;
+  if (!options.scale_is_dynamic()) return fields;
   const LossScaleOptions& rules = options.loss_scale;
   fields["factor"] = kFactor;
   fields["window_steps"] = static_cast<double>(rules.window_steps);

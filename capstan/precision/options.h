@@ -1,6 +1,7 @@
 // The dtype of every kind of value in a training step, and how fp16's narrow range is handled.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -11,6 +12,8 @@ namespace capstan::precision {
 // Only with fp16 parameters: the loss is multiplied before backward so that small gradients do not
 // become zero, and the gradients are divided again before use.
 struct LossScaleOptions {
+  static constexpr double kFactor = 2;  // dynamic: what the scale grows and shrinks by
+
   double static_scale = 0;              // > 0: fixed; 0: dynamic, found by doubling and halving
   int initial_scale_power = 16;         // dynamic: start at 2^this; a high start skips some steps
   std::int64_t window_steps = 1000;     // clean steps between doublings
@@ -18,6 +21,8 @@ struct LossScaleOptions {
   bool consecutive_hysteresis = false;  // true: every clean step refills the tolerance
   double min_scale = 1;                 // an overflow at this scale ends the run
   bool operator==(const LossScaleOptions&) const = default;
+
+  double initial_scale() const { return std::ldexp(1.0, initial_scale_power); }  // if dynamic
 };
 
 struct Options {
@@ -38,6 +43,7 @@ struct Options {
 
   DType reduce_dtype() const { return reduce.value_or(params); }
   bool scales_loss() const { return params == DType::fp16; }
+  bool scale_is_dynamic() const { return scales_loss() && loss_scale.static_scale == 0; }
 };
 
 }  // namespace capstan::precision

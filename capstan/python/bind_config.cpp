@@ -4,13 +4,13 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "capstan/config/apply.h"
 #include "capstan/config/explain.h"
+#include "capstan/config/lone_section.h"
 #include "capstan/config/resolve.h"
 #include "capstan/json/reader.h"
 #include "capstan/python/bind.h"
+#include "capstan/python/bind_answers.h"
 #include "capstan/python/py_values.h"
-#include "capstan/shard/torch_dtype.h"
 
 namespace capstan::python {
 namespace py = pybind11;
@@ -114,26 +114,25 @@ py::dict defaults_of(const std::string& path, const std::string& type) {
   return values;
 }
 
+py::dict lone_defaults_of(const std::string& section, std::int64_t stage) {
+  py::dict values;
+  for (const auto& [key, value] : config::lone_defaults(section, stage)) {
+    values[py::str(key)] = to_python(value);
+  }
+  return values;
+}
+
 std::vector<std::string> section_paths() {
   std::vector<std::string> paths;
   for (const config::Section& section : config::schema().sections()) paths.push_back(section.path);
   return paths;
 }
 
-}  // namespace
-
-void bind_config(py::module_& module) {
-  py::enum_<config::Door>(module, "Door", "Which package acts on a configuration.")
-      .value("CAPSTAN", config::Door::capstan_package)
-      .value("DEEPSPEED", config::Door::deepspeed_package);
-  py::class_<json::Document>(module, "ConfigDocument", "A configuration as it was written.")
-      .def_property_readonly(
-          "root", [](const json::Document& document) { return to_python(document.root); },
-          "A copy as plain Python values.")
-      .def_readonly("source", &json::Document::source);
-  py::class_<config::Resolved, std::shared_ptr<config::Resolved>>(
-      module, "Config", "A checked configuration: every value after defaults and derivation.")
-      .def("value", &value_at, py::arg("path"), "The value at a dotted path.")
+void bind_view(py::module_& module) {
+  ConfigClass config(module, "Config",
+                     "A checked configuration: every value after defaults and derivation.");
+  bind_answers(config);
+  config.def("value", &value_at, py::arg("path"), "The value at a dotted path.")
       .def("section", &section_of, py::arg("path"), "The values directly in a section, by key.")
       .def(
           "names_below",
@@ -153,31 +152,28 @@ void bind_config(py::module_& module) {
             return resolved.table.has_section(path);
           },
           py::arg("path"), "Whether the document has this section.")
-      .def_property_readonly(
-          "param_dtype",
-          [](const config::Resolved& resolved) {
-            return shard::torch_dtype(config::param_dtype(resolved.table));
-          },
-          "Of the parameters that are trained, as bf16 and fp16 choose it.")
-      .def_property_readonly(
-          "offloads_optimizer",
-          [](const config::Resolved& resolved) {
-            return config::optimizer_placement(resolved.table) != store::Placement::device;
-          },
-          "Whether the keys want the optimizer's state off the device, at whatever stage.")
-      .def_property_readonly(
-          "casts_inputs",
-          [](const config::Resolved& resolved) { return resolved.engine.precision.cast_inputs; },
-          "Whether floating-point inputs become the dtype of the parameters.")
-      .def_property_readonly(
-          "asks_for_reports",
-          [](const config::Resolved& resolved) { return config::asks_for_reports(resolved.table); },
-          "Whether anything is to be said of the run beside warnings.")
       .def("explain", &config::explain, "Every value with its origin, as text.")
       .def_property_readonly("warnings", &warnings_of)
       .def_readonly("world_size", &config::Resolved::world_size);
+}
+
+}  // namespace
+
+void bind_config(py::module_& module) {
+  py::enum_<config::Door>(module, "Door", "Which package acts on a configuration.")
+      .value("CAPSTAN", config::Door::capstan_package)
+      .value("DEEPSPEED", config::Door::deepspeed_package);
+  py::class_<json::Document>(module, "ConfigDocument", "A configuration as it was written.")
+      .def_property_readonly(
+          "root", [](const json::Document& document) { return to_python(document.root); },
+          "A copy as plain Python values.")
+      .def_readonly("source", &json::Document::source);
+  bind_view(module);
+  bind_loss_scale(module);
   module.def("config_defaults", &defaults_of, py::arg("section"), py::arg("type") = "",
              "The default of every key of a section.");
+  module.def("lone_defaults", &lone_defaults_of, py::arg("section"), py::arg("stage") = 0,
+             "Where DeepSpeed's object of this section alone has other defaults.");
   module.def("config_sections", &section_paths, "The path of every section.");
   module.def("read_config", &read_config, py::arg("given"),
              "A dict, a file's name, JSON text, or that text in base64, as a ConfigDocument.");

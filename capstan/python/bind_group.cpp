@@ -22,12 +22,14 @@ using StorePtr = std::optional<c10::intrusive_ptr<c10d::Store>>;
 
 // Through the store, ranks learn of a peer that fails before the timeout is over.
 std::shared_ptr<comm::Group> make_group(const c10::intrusive_ptr<c10d::Backend>& backend,
-                                        const std::string& name, double timeout_s,
+                                        const std::string& name, std::optional<double> timeout_s,
                                         const StorePtr& store, bool ordered,
                                         const std::shared_ptr<comm::Group>& beside) {
-  const std::chrono::duration<double> timeout(timeout_s);
-  comm::GroupOptions options{
-      .name = name, .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)};
+  comm::GroupOptions options{.name = name};
+  if (timeout_s) {
+    const std::chrono::duration<double> timeout(*timeout_s);
+    options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout);
+  }
   options.reduction = ordered ? comm::Reduction::ordered : comm::Reduction::native;
   if (store.has_value()) options.side_channel = comm::make_store_channel(*store, "capstan/" + name);
   if (beside != nullptr) options.recorder = beside->recorder();
@@ -50,8 +52,8 @@ void bind_group(py::module_& module) {
   py::class_<comm::Group, std::shared_ptr<comm::Group>>(
       module, "Group", "Ranks that talk over a backend of torch.distributed.")
       .def(py::init(&make_group), py::arg("backend"), py::arg("name") = "world",
-           py::arg("timeout_s") = 600.0, py::arg("store") = py::none(), py::arg("ordered") = true,
-           py::arg("beside") = nullptr)
+           py::arg("timeout_s") = py::none(), py::arg("store") = py::none(),
+           py::arg("ordered") = true, py::arg("beside") = nullptr)
       .def_property_readonly("rank", &comm::Group::rank)
       .def_property_readonly("size", &comm::Group::size)
       .def_property_readonly("failed", &comm::Group::failed)

@@ -57,12 +57,10 @@ class Adopter {
     }
     const bool keep_whole = spec.resident || policy.params != Gather::per_use;
     store::Home& shards = ground_.places.params(where.params);
-    Unit unit(spec, ground_.plan.params, std::move(members), ground_.places.device(),
-              UnitRole{.rank = rank,
-                       .keep_whole = keep_whole,
-                       .near_rank = mesh_.place(spec.axes.near),
-                       .shard_home =
-                           where.params == store::Placement::device ? nullptr : &shards.pool()});
+    Unit unit(
+        spec, ground_.plan.params, std::move(members),
+        UnitMemory{ground_.places.device(), shards.pool(), where.params},
+        UnitRole{.rank = rank, .keep_whole = keep_whole, .near_rank = mesh_.place(spec.axes.near)});
     if (!keep_whole) {
       unit.keep_near();
       unit.release();

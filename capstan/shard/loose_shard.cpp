@@ -163,7 +163,7 @@ std::vector<std::shared_ptr<LooseShard>> leave_shards(ShardedModel& model,
     if (unit.state() == UnitState::whole && unit.keeps_whole()) continue;
     // On all ranks alike, wherever each of them was when its engine went.
     if (unit.state() == UnitState::whole) unit.release(/*lent=*/true);
-    const bool on_disk = unit.shard_on_host() && model.settings().host.homes.params.on_disk();
+    const bool on_disk = unit.placement() == store::Placement::nvme;
     for (std::size_t slot = 0; slot < plan.units[u].params.size(); ++slot) {
       const int index = plan.units[u].params[slot];
       const ParamSpec& spec = plan.params[static_cast<std::size_t>(index)];

@@ -24,6 +24,7 @@ struct UnitKey {
   bool trainable = true;
   DType dtype = DType::fp32;
   std::optional<DType> travel;
+  layout::Axes copies;
   std::optional<int> tie;
   auto operator<=>(const UnitKey&) const = default;
 };
@@ -54,6 +55,7 @@ std::string unit_name(const UnitKey& key, const std::vector<BoundarySpec>& bound
                          ? "resident"
                          : boundaries[static_cast<std::size_t>(key.boundary)].name;
   if (name.empty()) name = "model";
+  if (!key.copies.empty()) name += " (copied)";
   if (key.tie.has_value()) name += " (shared by stages)";
   return key.trainable ? name : name + " (frozen)";
 }
@@ -65,6 +67,8 @@ UnitSpec make_unit(const UnitKey& key, std::vector<int> members, std::string uni
   for (const int index : members) {
     numels.push_back(params[static_cast<std::size_t>(index)].numel());
   }
+  UnitAxes axes = options.axes;
+  axes.copies = key.copies;
   return {.name = std::move(unit),
           .params = std::move(members),
           .dtype = key.dtype,
@@ -72,7 +76,7 @@ UnitSpec make_unit(const UnitKey& key, std::vector<int> members, std::string uni
           .travel = key.travel,
           .resident = key.boundary == kNoBoundary,
           .tie = key.tie,
-          .axes = options.axes,
+          .axes = axes,
           .near_shards = options.near_shards,
           .layout = layout::FlatLayout(numels, options.shards,
                                        options.align_bytes / size_bytes(key.dtype))};
@@ -96,7 +100,8 @@ Plan make_plan(std::vector<ParamSpec> params, const std::vector<BoundarySpec>& b
   std::map<UnitKey, std::vector<int>> members;
   for (std::size_t i = 0; i < params.size(); ++i) {
     const ParamSpec& param = params[i];
-    members[{owner[i], param.trainable, param.dtype, param.travel, param.tie}].push_back(
+    const layout::Axes copies = param.slice ? layout::Axes{} : options.axes.copies;
+    members[{owner[i], param.trainable, param.dtype, param.travel, copies, param.tie}].push_back(
         static_cast<int>(i));
   }
 
@@ -163,9 +168,10 @@ std::uint64_t fingerprint_if(const Plan& plan, const std::function<bool(const Un
   }
   for (const UnitSpec& unit : plan.units) {
     if (!counts(unit)) continue;
-    hash.mix(fmt::format("{} {} {} {} {} {} {};", unit.tie.value_or(-1), unit.name,
+    hash.mix(fmt::format("{} {} {} {} {} {} {} {};", unit.tie.value_or(-1), unit.name,
                          fmt::join(unit.params, ","), unit.layout.padded_elems(),
-                         to_string(unit.axes.cut), to_string(unit.axes.summed), unit.near_shards));
+                         to_string(unit.axes.cut), to_string(unit.axes.summed),
+                         to_string(unit.axes.copies), unit.near_shards));
   }
   return hash.value();
 }

@@ -51,12 +51,15 @@ struct UnitAxes {
   // Have a second copy of the parameters, cut between them, which serves gathers until the values
   // change. Empty: there is none.
   layout::Axes near = {};
+  // Have a copy each, with gradients that are equal without a sum; one of them counts.
+  layout::Axes copies = {};
 
   layout::Axes all() const { return cut | summed; }
   bool operator==(const UnitAxes&) const = default;
 };
 
-// One flat buffer: parameters that agree in dtype, in travel, and in being trainable.
+// One flat buffer: parameters that agree in dtype, in travel, in being trainable, and in being
+// copies on some axes.
 struct UnitSpec {
   std::string name;
   std::vector<int> params;  // indices, in slot order
@@ -89,6 +92,7 @@ struct Plan {
 
 struct PlanOptions {
   int shards = 1;  // ranks on axes.cut
+  // `copies` are those of whole parameters; what is a slice is no copy of another rank's.
   UnitAxes axes;
   int near_shards = 0;            // ranks on axes.near, or 0
   std::int64_t align_bytes = 64;  // of every slot; GEMM kernels are chosen by alignment

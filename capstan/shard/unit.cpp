@@ -12,16 +12,18 @@
 namespace capstan::shard {
 
 Unit::Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params,
-           std::vector<at::Tensor> params, store::Pool& pool, UnitRole role)
+           std::vector<at::Tensor> params, UnitMemory memory, UnitRole role)
     : spec_(&spec),
       all_params_(all_params),
-      pool_(&pool),
+      device_(&memory.device),
+      shard_home_(&memory.shard),
+      placement_(memory.placement),
       role_(role),
       storage_(spec.layout, slot_sizes(spec, all_params),
-               at::TensorOptions(torch_dtype(spec.dtype)).device(pool.device())),
+               at::TensorOptions(torch_dtype(spec.dtype)).device(memory.device.device())),
       params_(std::move(params)) {
   assert(params_.size() == spec.params.size());
-  storage_.attach(pool.take(storage_.bytes(), store::MemoryKind::parameters));
+  storage_.attach(memory.device.take(storage_.bytes(), store::MemoryKind::parameters));
   storage_.zero_padding();
   for (std::size_t i = 0; i < params_.size(); ++i) {
     const at::Tensor& slot = storage_.slot(static_cast<int>(i));
@@ -47,9 +49,8 @@ void Unit::part_shard() {
     storage_.attach(c10::DataPtr(shard_.mutable_data_ptr(), shard_.device()));
     return;
   }
-  store::Pool& home = shard_on_host() ? *role_.shard_home : *pool_;
-  const at::Tensor own =
-      store::new_tensor(home, shard_.numel(), shard_.scalar_type(), store::MemoryKind::parameters);
+  const at::Tensor own = store::new_tensor(*shard_home_, shard_.numel(), shard_.scalar_type(),
+                                           store::MemoryKind::parameters);
   own.copy_(shard_);
   shard_.set_data(own);
 }
@@ -59,7 +60,7 @@ void Unit::start_gather() {
   if (gather_is_free() && !role_.keep_whole) {
     storage_.attach(c10::DataPtr(shard_.mutable_data_ptr(), shard_.device()));
   } else {
-    storage_.attach(pool_->take(storage_.bytes(), store::MemoryKind::parameters));
+    storage_.attach(device_->take(storage_.bytes(), store::MemoryKind::parameters));
     if (gather_is_free()) storage_.flat().copy_(shard_);
   }
   state_ = UnitState::gathering;
@@ -92,7 +93,7 @@ void Unit::release(bool lent) {
 void Unit::leave_to_views() {
   if (gather_is_free()) {  // the memory is the shard's, which updates change
     storage_.detach();
-    storage_.attach(pool_->take(storage_.bytes(), store::MemoryKind::parameters));
+    storage_.attach(device_->take(storage_.bytes(), store::MemoryKind::parameters));
     storage_.flat().copy_(shard_);
   }
   storage_.leave();
@@ -104,7 +105,7 @@ void Unit::keep_near() {
   const std::int64_t elems = spec_->layout.padded_elems() / spec_->near_shards;
   const at::Tensor part = storage_.flat().narrow(0, role_.near_rank * elems, elems);
   if (!near_.defined()) {
-    near_ = store::new_tensor(*pool_, elems, part.scalar_type(), store::MemoryKind::parameters);
+    near_ = store::new_tensor(*device_, elems, part.scalar_type(), store::MemoryKind::parameters);
   }
   near_.copy_(part);
   near_is_fresh_ = true;

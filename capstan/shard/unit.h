@@ -8,6 +8,7 @@
 
 #include "capstan/shard/flat_storage.h"
 #include "capstan/shard/plan.h"
+#include "capstan/store/options.h"
 #include "capstan/store/pool.h"
 
 namespace capstan::shard {
@@ -24,8 +25,13 @@ struct UnitRole {
   int rank = 0;
   bool keep_whole = false;  // between its uses too; shard() is a part of flat() while it is whole
   int near_rank = 0;        // which part of the second copy is ours, where there is one
-  // Where the shard lives, if that is not the device: host memory. Never with keep_whole.
-  store::Pool* shard_home = nullptr;
+};
+
+// Whose memory a unit takes.
+struct UnitMemory {
+  store::Pool& device;                                    // the whole buffer
+  store::Pool& shard;                                     // of the home where the shard lives
+  store::Placement placement = store::Placement::device;  // of that home; else never keep_whole
 };
 
 // Owns:    the shard, and the whole buffer while it is attached.
@@ -33,18 +39,19 @@ struct UnitRole {
 // Ranks:   purely local; gather.h communicates.
 class Unit {
  public:
-  // `params` are the model's own parameters in slot order: whole, on the pool's device. Their
+  // `params` are the model's own parameters in slot order: whole, on the device. Their
   // values move into the flat buffer in the unit's dtype, one copy at a time; the unit is then
   // whole.
   Unit(const UnitSpec& spec, std::span<const ParamSpec> all_params, std::vector<at::Tensor> params,
-       store::Pool& pool, UnitRole role);
+       UnitMemory memory, UnitRole role);
 
   const UnitSpec& spec() const { return *spec_; }
   UnitState state() const { return state_; }
   bool keeps_whole() const { return role_.keep_whole; }
   // World of one: shard and flat buffer are the same memory, and a gather moves nothing.
   bool gather_is_free() const { return spec_->layout.world_size() == 1 && !shard_on_host(); }
-  bool shard_on_host() const { return role_.shard_home != nullptr; }
+  store::Placement placement() const { return placement_; }  // of the shard
+  bool shard_on_host() const { return placement() != store::Placement::device; }
 
   // 1-D, shard_elems. One object, whatever memory it has.
   const at::Tensor& shard() const { return shard_; }
@@ -81,7 +88,9 @@ class Unit {
 
   const UnitSpec* spec_;  // in the plan, which outlives the unit, like the next
   std::span<const ParamSpec> all_params_;
-  store::Pool* pool_;
+  store::Pool* device_;
+  store::Pool* shard_home_;
+  store::Placement placement_;  // of the shard
   UnitRole role_;
   UnitState state_ = UnitState::whole;
   FlatStorage storage_;

@@ -13,10 +13,11 @@ ModelGroups model_groups(const Plan& plan, comm::MeshGroups& mesh) {
   std::vector<comm::Group*> tied;
   for (const Tie& tie : plan.ties) tied.push_back(&mesh.over_stages(tie.stages));
   for (const UnitSpec& unit : plan.units) {
-    UnitGroups mine{.cut = &mesh.over(unit.axes.cut),
-                    .summed = if_several(unit.axes.summed),
-                    .near = unit.near_shards > 0 ? &mesh.over(unit.axes.near) : nullptr,
-                    .counted = mesh.place(unit.axes.summed) == 0};
+    UnitGroups mine{
+        .cut = &mesh.over(unit.axes.cut),
+        .summed = if_several(unit.axes.summed),
+        .near = unit.near_shards > 0 ? &mesh.over(unit.axes.near) : nullptr,
+        .counted = mesh.place(unit.axes.summed) == 0 && mesh.place(unit.axes.copies) == 0};
     if (unit.tie.has_value()) {
       mine.tied = tied[static_cast<std::size_t>(*unit.tie)];
       mine.counted = mine.counted && mine.tied->rank() == 0;

@@ -9,6 +9,7 @@ import torch
 
 from capstan import _C, client_state as packed, optimizers
 from capstan.errors import ConfigError, IoError
+from capstan.params import handle_of
 from capstan.stored_weights import write_file
 
 _EXTRA = "extra_states"  # of modules, beside the counters
@@ -82,7 +83,7 @@ class Checkpoints:
         """The module's state dict on rank 0's CPU, None on the others. Tensors are gathered one at a time; tied names share
         one. Collective."""
         self._check_open()
-        state, first, keep = OrderedDict(), {}, self._is_first()
+        state, first, keep = OrderedDict(), {}, self._keeps_whole()
         known = {id(p): n for n, p in self.module.named_parameters()}
         for name, value in self.module.state_dict(keep_vars=True).items():
             if not isinstance(value, torch.nn.Parameter):
@@ -98,6 +99,21 @@ class Checkpoints:
             if keep:
                 state[name] = first[owner]
         return state if keep else None
+
+    def state_dict(self, *args, **kwargs):
+        """As of any module, names and buffers included. What is sharded has no values outside of gathered(engine.module):
+        ConfigError says so, for a file of empty tensors would be found out too late. keep_vars=True gives the parameters
+        themselves, as they are."""
+        if not kwargs.get("keep_vars", False):
+            self._check_whole()
+        return super().state_dict(*args, **kwargs)
+
+    def _check_whole(self):
+        away = [name for name, param in self.module.named_parameters() if not getattr(handle_of(param), "whole", True)]
+        if away:
+            raise ConfigError(f"parameter '{away[0]}' is sharded, so a state dict would have none of its values", "state_dict()",
+                              "call whole_weights() or save_weights() on all ranks, or state_dict() inside "
+                              "capstan.gathered(engine.module)")
 
     def save_weights(self, path, exclude_frozen_parameters=False):
         """Rank 0 writes whole_weights() as one file: safetensors if it is called so, else a file of torch.save. Collective;
@@ -115,6 +131,10 @@ class Checkpoints:
                 error = caught
         if together and self.core_group.any(torch.tensor(error is not None, device=self.device)) or error is not None:
             raise IoError("the weights could not be written", path, "see the error of rank 0") from error
+
+    def _keeps_whole(self):
+        """Whether this rank keeps what all have gathered."""
+        return self._is_first()
 
     def _is_first(self):
         """Whether this rank writes files for all."""

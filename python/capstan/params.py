@@ -62,7 +62,7 @@ class EngineParam:
 
     @property
     def sharded(self):
-        return self.engine is not None and self.engine.stage == 3
+        return self.engine is not None and self.engine.core_config.shards_params
 
     @property
     def group(self):

@@ -61,11 +61,6 @@ class Writes:
             "with different values, or lose the new ones", "gathered()",
             "pass modifier_rank=RANK, whose values are then sent to all ranks, or write to a copy; code that writes only temporarily, "
             "such as merging adapters, needs \"enable_sanity_checks\": false in zero_optimization")
-        if not engines or any(not _was_told_not_to_check(engine) for engine in engines):
+        if not engines or not all(engine.core_config.may_write_gathered for engine in engines):
             raise error
         warnings.warn(f"{error.what}; enable_sanity_checks is false", stacklevel=4)
-
-
-def _was_told_not_to_check(engine):
-    key = "zero_optimization.enable_sanity_checks"
-    return engine.core_config.given(key) and not engine.core_config.value(key)

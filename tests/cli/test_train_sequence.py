@@ -76,7 +76,9 @@ def test_what_cannot_be_shared_is_said(text):
 
     for words in (("-n", 3), ("-n", 2, "--no-communication")):  # then each rank is a world of its own
         uneven = error(*words, "--sequence", 2)
-        assert "cannot share sequences in groups of 2" in uneven and "where: --sequence 2" in uneven
+        assert "cannot form groups of 2" in uneven and "where: --sequence 2" in uneven
     assert "sequences of 64 tokens cannot be cut into 3 equal parts" in error("-n", 3, "--sequence", 3)
     heads = error("-n", 4, "--sequence", 4, "--heads", 2)
     assert "2 attention heads cannot be shared equally by 4 ranks" in heads and "of 1 or 2" in heads
+    both = error("-n", 4, "--sequence", 2, "--tensor", 2)
+    assert "cannot share sequences" in both and "not both" in both

@@ -237,6 +237,24 @@ TEST(Apply, TheKeysSayWhereTheOptimizerLivesAtWhateverStage) {
       store::Placement::host);
 }
 
+TEST(Apply, WritesIntoGatheredParametersAreAllowedOnlyWhereTheFileSaysSo) {
+  EXPECT_FALSE(may_write_gathered(resolve_text("{}").table));
+  EXPECT_TRUE(may_write_gathered(
+      resolve_text(R"({"zero_optimization": {"enable_sanity_checks": false}})").table));
+  EXPECT_FALSE(may_write_gathered(
+      resolve_text(R"({"zero_optimization": {"enable_sanity_checks": true}})").table));
+}
+
+TEST(Apply, OperationsUnderAutocastAreInBf16UnlessItSaysOtherwise) {
+  EXPECT_EQ(autocast_dtype(resolve_text("{}").table), DType::bf16);
+  Context deepspeed;
+  deepspeed.door = Door::deepspeed_package;
+  EXPECT_EQ(autocast_dtype(
+                resolve_text(R"({"torch_autocast": {"enabled": true, "dtype": "fp16"}})", deepspeed)
+                    .table),
+            DType::fp16);
+}
+
 TEST(Apply, RulesBetweenKeys) {
   const auto has = [](const char* text, const char* words) {
     EXPECT_THAT(problems_of(text), HasSubstr(words)) << text;

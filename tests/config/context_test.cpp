@@ -106,6 +106,29 @@ TEST(Doors, AKeyThatOnlyOthersActOnIsNeverTakenInSilence) {
   EXPECT_THAT(warnings_of(spans, at_door(Door::deepspeed_package)), HasSubstr("no effect here"));
 }
 
+TEST(Doors, ThePackageDeepspeedShufflesAsTorchDoes) {
+  const auto seed = [](const char* text, Context context) {
+    const Resolved resolved = resolve_text(text, context);
+    EXPECT_EQ(resolved.table.integer("capstan.seed"), std::int64_t(resolved.data.seed));
+    return resolved.data.seed;
+  };
+  EXPECT_EQ(seed("{}", at_door(Door::deepspeed_package)), 0u);
+  EXPECT_EQ(seed("{}", at_door(Door::program)), 1234u);  // --seed of capstan train comes first
+  EXPECT_EQ(seed(R"({"capstan": {"seed": 7}})", at_door(Door::deepspeed_package)), 7u);
+}
+
+TEST(Doors, AKeyOfSuchAFeatureIsRefusedElsewhereToo) {
+  for (const char* text : {R"({"pipeline": {"activation_checkpoint_interval": 2}})",
+                           R"({"capstan": {"pipeline_schedule": "gpipe"}})"}) {
+    EXPECT_EQ(problems_of(text, at_door(Door::deepspeed_package)), "");
+    for (const Door door : {Door::program, Door::capstan_package}) {
+      EXPECT_THAT(problems_of(text, at_door(door)),
+                  HasSubstr("pipeline parallelism: only in the package deepspeed"));
+    }
+  }
+  EXPECT_EQ(problems_of(R"({"pipeline": {"stages": "auto"}})", at_door(Door::program)), "");
+}
+
 TEST(Doors, AFeatureOfOnePackageIsRefusedElsewhereAndTheMessageNamesIt) {
   const char* const text = R"({"torch_autocast": {"enabled": true, "dtype": "bfloat16"}})";
   EXPECT_EQ(problems_of(text, at_door(Door::deepspeed_package)), "");
@@ -157,6 +180,44 @@ TEST(Features, TheTableListsEachOnceWithItsStateAndTheDocumentHoldsIt) {
   }
   EXPECT_THAT(table, HasSubstr("works in the package deepspeed | `torch_autocast`"));
   EXPECT_THAT(read_source_file("docs/config.md"), HasSubstr(table));
+}
+
+Context on_ranks(int ranks) {
+  Context context = at_door(Door::program);
+  context.world_size = ranks;
+  return context;
+}
+
+TEST(TensorRanks, LeaveTheOthersToTheBatch) {
+  const char* const text =
+      R"({"tensor_parallel": {"autotp_size": 2}, "train_micro_batch_size_per_gpu": 3})";
+  const Resolved resolved = resolve_text(text, on_ranks(8));
+  EXPECT_EQ(resolved.engine.mesh.tensor, 2);
+  EXPECT_EQ(resolved.world_size, 4);
+  EXPECT_EQ(resolved.engine.batch.train_samples, 12);
+  EXPECT_THAT(resolved.world_size_origin.detail,
+              HasSubstr("8 ranks / 2 (tensor_parallel.autotp_size)"));
+  for (const char* const off : {"{}", R"({"tensor_parallel": {"autotp_size": 1}})"}) {
+    EXPECT_EQ(resolve_text(off, on_ranks(8)).world_size, 8);
+    EXPECT_EQ(resolve_text(off, on_ranks(8)).engine.mesh.tensor, 1);
+  }
+}
+
+TEST(TensorRanks, MustDivideAllRanks) {
+  EXPECT_THAT(problems_of(R"({"tensor_parallel": {"autotp_size": 3}})", on_ranks(8)),
+              HasSubstr("cannot form groups of 3 (tensor_parallel.autotp_size)"));
+}
+
+TEST(TensorRanks, OfTheCommandLineTakeThePlaceOfTheFiles) {
+  Context context = on_ranks(4);
+  context.overrides["tensor_parallel.autotp_size"] = {json::Value(4), "--tensor"};
+  EXPECT_EQ(resolve_text(R"({"tensor_parallel": {"autotp_size": 2}})", context).world_size, 1);
+}
+
+TEST(TensorRanks, AreForTheProgramsOwnModels) {
+  EXPECT_THAT(
+      problems_of(R"({"tensor_parallel": {"autotp_size": 2}})", at_door(Door::deepspeed_package)),
+      HasSubstr("only in the program capstan"));
 }
 
 }  // namespace

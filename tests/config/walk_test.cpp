@@ -106,8 +106,8 @@ TEST(Walk, FeaturesOfLaterAreRefusedOnceAndByName) {
     refused("flops_profiler: {\"enabled\": true, \"profile_step\": 7, \"top_modules\": 3}",
             "flops profiler");
   }
-  if (!available(Feature::tensor_parallel))
-    refused("tensor_parallel: {\"autotp_size\": 2}", "tensor");
+  if (!available(Feature::autotp))
+    refused("tensor_parallel: {\"preset_model\": \"llama\"}", "tensor parallelism of other models");
   if (!available(Feature::zero_plus_plus)) {
     refused("zero_optimization: {\"zero_quantized_weights\": true}", "ZeRO++");
   }

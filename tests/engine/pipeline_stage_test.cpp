@@ -121,6 +121,17 @@ TEST(PipelineStage, RefusesStagesThatAreConfiguredDifferently) {
   }
 }
 
+TEST(PipelineStage, TellsWhatStage3GathersForEveryMicroBatch) {
+  const Shape shape = {.stages = 2, .micro_batches = 1};
+  for (const int zero : {1, 3}) {
+    on_mesh(options_of(zero, 1), shape, [&](Engine& engine, ChainStage&, comm::Group&, int) {
+      const std::string text = engine.describe();
+      EXPECT_THAT(text, HasSubstr("pipe 2"));
+      EXPECT_EQ(text.find("every micro-batch gathers") != std::string::npos, zero == 3) << text;
+    });
+  }
+}
+
 TEST(PipelineStage, RefusesRanksThatAreNoMultipleOfTheStages) {
   engine::Options options = options_of(1, 1);
   options.mesh.pipe = 2;

@@ -36,6 +36,16 @@ Trace run(const Options& options, const std::vector<bool>& overflows) {
 
 constexpr LossScaleOptions kSmall = {.initial_scale_power = 8, .window_steps = 2};
 
+TEST(LossScale, BeginsAtAPowerOfTwoAndMovesByTheFactor) {
+  EXPECT_EQ(LossScaleOptions{}.initial_scale(), 65536.0);
+  EXPECT_EQ(LossScaleOptions{.initial_scale_power = 0}.initial_scale(), 1.0);
+  EXPECT_EQ(initial_loss_scale(fp16(kSmall)).scale, kSmall.initial_scale());
+  EXPECT_EQ(LossScaleOptions::kFactor, 2.0);
+  EXPECT_TRUE(fp16({}).scale_is_dynamic());
+  EXPECT_FALSE(fp16({.static_scale = 8}).scale_is_dynamic());
+  EXPECT_FALSE(Options{}.scale_is_dynamic());  // fp32
+}
+
 TEST(LossScale, HalvesAfterTheHysteresisAndDoublesAfterTheWindow) {
   const Trace trace =
       run(fp16(kSmall), {true, true, true, false, false, false, false, false, true, true});

@@ -57,6 +57,34 @@ def test_ranks_that_gather_different_units_are_told_which(wide, same_steps):
         assert "last operations of rank" in error
 
 
+class Pausing(torch.nn.Module):
+    """Computes for longer than the group's timeout while the next unit's gather, which was begun ahead, has long ended."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.pause_s = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), 0
+
+    def forward(self, x):
+        import time
+        x = self.first(x)
+        time.sleep(self.pause_s)
+        return self.second(x).square().mean()
+
+
+def pause(timeout_s):
+    zero = {**CONFIG["zero_optimization"], "stage3_prefetch_bucket_size": 10**6}
+    engine = capstan.initialize(Pausing(), {**CONFIG, "zero_optimization": zero, "capstan": {"timeout_s": timeout_s}})
+    for pause_s in (0, 0, timeout_s + 2):
+        engine.module.pause_s = pause_s
+        engine.backward(engine(torch.ones(1, 8)))
+        engine.step()
+    return engine.core_group.failed
+
+
+def test_a_gather_that_has_ended_is_not_late_because_the_model_computes_long():
+    assert ranks.run(2, pause, 4) == [False, False]
+
+
 def unequal_steps():
     import torch.distributed as dist
     torch.manual_seed(0)

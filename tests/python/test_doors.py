@@ -19,7 +19,8 @@ from deepspeed.ops.lamb import FusedLamb  # noqa: E402
 from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion  # noqa: E402
 from deepspeed.runtime import lr_schedules  # noqa: E402
 
-PACKAGE = Path(os.environ.get("CAPSTAN_SOURCE", Path(__file__).parents[2])) / "python/deepspeed/deepspeed"
+PYTHON = Path(os.environ.get("CAPSTAN_SOURCE", Path(__file__).parents[2])) / "python"
+PACKAGE = PYTHON / "deepspeed/deepspeed"
 KEYS = {key for section in _C.config_sections() for key in _C.config_defaults(section)}
 KEYS |= {part for section in _C.config_sections() for part in section.split(".")} - {"", "*"}
 # Not keys of a configuration where they are read: groups of an optimizer, and its state.
@@ -28,9 +29,9 @@ OTHERS = {"betas", "momentum", "type", "params", "step"}
 PASSED_ON = "runtime/config_utils.py"
 
 
-def sources():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+def sources(package=PACKAGE):
+    for path in sorted(package.rglob("*.py")):
+        yield path.relative_to(package).as_posix(), ast.parse(path.read_text())
 
 
 def called(node):
@@ -124,10 +125,10 @@ def test_optimizers_have_the_defaults_of_the_core(kind):
 # By hand is what their users call on their own, without an engine: tensors of any model, timers, names of files.
 ON_ITS_OWN = {"checkpoint/deepspeed_checkpoint.py", "checkpoint/model_3d.py", "comm/comm.py", "comm/utils.py",
               "runtime/activation_checkpointing/offload_activations.py", "runtime/comm/coalesced_collectives.py",
-              "runtime/utils.py", "utils/comms_logging.py", "utils/timer.py"}
+              "runtime/pipe/axes.py", "runtime/pipe/schedule.py", "runtime/utils.py", "utils/comms_logging.py", "utils/timer.py"}
 
 # These divide numbers of ranks that the caller's mpu or arguments give.
-RATIOS = {"runtime/config.py", "runtime/engine.py", "utils/groups.py"}
+RATIOS = {"runtime/config.py", "runtime/engine.py", "runtime/pipe/module.py", "utils/groups.py"}
 
 
 def decided_by_hand(path, tree):
@@ -149,6 +150,107 @@ def test_this_check_finds_what_it_is_for():
     bad = ast.parse("self.global_steps += 1\nranks[i::n]\nlist(range(0, n, 2))\ndist.all_reduce(total)\nname += 1\naxes[::-1]")
     assert sorted(place.split(":")[1] for place in decided_by_hand("utils/groups.py", bad)) == ["1", "2", "3", "4"]
     assert len(list(decided_by_hand("runtime/x.py", ast.parse("n // ranks + n % 2")))) == 2
+
+
+# What a stage, a loss scale and a key that is not given mean
+
+
+def _mentions_stage(node):
+    return any("stage" in getattr(each, "attr", getattr(each, "id", "")) for each in ast.walk(node))
+
+
+def _is_stage_number(node):
+    items = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else [node]
+    return all(isinstance(item, ast.Constant) and isinstance(item.value, int) for item in items) or "ZeroStageEnum" in ast.unparse(node)
+
+
+def _asks_a_configuration(node):
+    return any(word in ast.unparse(node) for word in ("_config", "view.", ".given(", ".section("))
+
+
+def meanings(path, tree):
+    """Comparisons of stage numbers, powers, fallbacks of what a configuration does not say, and keys set beside defaults."""
+    for node in ast.walk(tree):
+        stage = isinstance(node, ast.Compare) and (
+            any(map(_mentions_stage, [node.left, *node.comparators])) and any(map(_is_stage_number, [node.left, *node.comparators])))
+        power = (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.left, ast.Constant)
+                 and not isinstance(node.right, ast.Constant) and path not in ON_ITS_OWN)
+        otherwise = isinstance(node, ast.IfExp) and isinstance(node.orelse, ast.Constant) and node.orelse.value is not None \
+            and _asks_a_configuration(node.test)
+        instead = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) and _asks_a_configuration(node.values[0]) and (
+            isinstance(node.values[-1], ast.Constant) or ast.unparse(node.values[-1]).startswith("torch."))
+        beside = isinstance(node, ast.Dict) and None in node.keys and any(
+            isinstance(key, ast.Constant) and key.value in KEYS - OTHERS and isinstance(value, ast.Constant)
+            for key, value in zip(node.keys, node.values))
+        number = (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute) and isinstance(node.value, ast.Constant)
+                  and isinstance(node.value.value, float))
+        if stage or power or otherwise or instead or beside or number:
+            yield f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("package", [PACKAGE, PYTHON / "capstan"], ids=["deepspeed", "capstan"])
+def test_what_a_configuration_means_is_asked_of_the_core(package):
+    found = [place for path, tree in sources(package) for place in meanings(path, tree)]
+    assert not found, "\n".join(found)
+
+
+def test_that_check_finds_what_it_is_for():
+    bad = ["if self.stage == 3: pass", "zero_optimization_stage() in (1, 2)", "stage >= 2", "stage != ZeroStageEnum.weights",
+           "2**self.initial_scale_power", "self.scale_factor = 2.0", 'view.value("seed") if view.given("seed") else 0',
+           "dtype_of(self._config.torch_autocast_dtype) or torch.bfloat16", "self._config.view.value('x') or 1",
+           '{**defaults, "check_grad_overflow": False}']
+    good = ["stage == other", "self.view is None", "2**30", "self.count = 0", "x if self._config.view.shards_params else None",
+            "list(given) or 1", '{**defaults, "check_grad_overflow": asked}']
+    assert [len(list(meanings("runtime/x.py", ast.parse(line)))) for line in bad] == [1] * len(bad)
+    assert [len(list(meanings("runtime/x.py", ast.parse(line)))) for line in good] == [0] * len(good)
+
+
+def test_a_section_read_alone_has_what_its_users_know():
+    from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+    from deepspeed.runtime.zero.offload_config import DeepSpeedZeroOffloadOptimizerConfig, DeepSpeedZeroOffloadParamConfig
+    assert [DeepSpeedZeroConfig(stage=stage).overlap_comm for stage in range(4)] == [False, False, False, True]
+    assert DeepSpeedZeroConfig(stage=1, overlap_comm=True).overlap_comm is True
+    assert (DeepSpeedBF16Config().immediate_grad_update, DeepSpeedBF16Config().check_grad_overflow) == (True, False)
+    assert not DeepSpeedZeroOffloadParamConfig().pin_memory and not DeepSpeedZeroOffloadOptimizerConfig().pin_memory
+    assert DeepSpeedFP16Config().initial_dynamic_scale() == 2**16
+    assert DeepSpeedFP16Config(initial_scale_power=5).dynamic_loss_scale_args()["init_scale"] == 32
+
+
+@pytest.mark.parametrize("stage, schedule, kinds", [(0, None, ""), (1, None, "o"), (2, None, "og"), (3, None, "ogp"),
+                                                    (2, "at_step", "og"), (1, "per_backward", "o")])
+def test_what_a_run_shards_is_the_cores_policy(stage, schedule, kinds):
+    config = {"zero_optimization": {"stage": stage}, "capstan": {"reduce_schedule": schedule} if schedule else {}}
+    view = _C.resolve_config(_C.read_config(config), reads_only=True)
+    assert (view.shards_optimizer, view.shards_gradients, view.shards_params) == tuple(kind in kinds for kind in "ogp")
+
+
+def test_precision_is_the_cores_reading():
+    import torch
+
+    def view(**sections):
+        return _C.resolve_config(_C.read_config(sections), reads_only=True, door=_C.Door.DEEPSPEED)
+
+    assert (view().loss_scale, view().dynamic_loss_scale) == (1, False)
+    assert view(fp16={"enabled": True}).dynamic_loss_scale and view(fp16={"enabled": True}).loss_scale == 0
+    fixed = view(fp16={"enabled": True, "loss_scale": 8})
+    assert (fixed.loss_scale, fixed.dynamic_loss_scale) == (8, False)
+    assert view().autocast_dtype == torch.bfloat16
+    assert view(torch_autocast={"enabled": True, "dtype": "float16"}).autocast_dtype == torch.float16
+    assert view(bf16={"enabled": True}).reduce_dtype == torch.bfloat16
+    assert view(bf16={"enabled": True}, communication_data_type="fp32").reduce_dtype == torch.float32
+    adam = {"type": "Adam", "params": {"adam_w_mode": False}}
+    assert (view().optimizer_kind, view(optimizer=adam).optimizer_kind) == (None, "adam")
+    assert view(optimizer={"type": "Adam"}).optimizer_kind == "adamw"
+    assert _C.LOSS_SCALE_FACTOR == 2
+
+
+def test_samples_are_shuffled_as_torch_does_where_nothing_is_said():
+    def seed(door, **sections):
+        return _C.resolve_config(_C.read_config(sections), reads_only=True, door=door).value("capstan.seed")
+
+    assert seed(_C.Door.DEEPSPEED) == 0
+    assert seed(_C.Door.DEEPSPEED, capstan={"seed": 7}) == 7
 
 
 # What is not available

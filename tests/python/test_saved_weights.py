@@ -56,6 +56,24 @@ class Odd(nn.Identity):
         return object()
 
 
+def state_dicts():
+    """Of the engine: whole tensors, or an error that says what to call; never empty ones."""
+    whole, engine = make(2).state_dict(), make(3)
+    with pytest.raises(capstan.ConfigError, match=r"(?s)'first.weight' is sharded.*whole_weights"):
+        engine.state_dict()
+    with capstan.gathered(engine.module):
+        state = {name: value.clone() for name, value in engine.state_dict().items()}
+    assert set(state) == set(whole) == {f"module.{name}" for name in ALL}
+    assert all(torch.equal(value, whole[name]) for name, value in state.items())
+    assert set(engine.state_dict(keep_vars=True)) == set(whole)  # the parameters themselves
+    again = engine.module_state_dict()
+    assert all(torch.equal(again[name], whole[f"module.{name}"]) for name in ALL)
+
+
+def test_a_state_dict_of_an_engine_has_values_or_is_refused():
+    ranks.run(2, state_dicts)
+
+
 TRAINED = {"tied.weight", "tied.bias", "last.weight", "last.bias"}
 ALL = TRAINED | {"first.weight", "first.bias", "scale"}
 

@@ -23,12 +23,15 @@ struct ThreeUnits {
                         {.name = "c", .params = {2}}},
                        {.shards = group.size(), .persistence_threshold_elems = 0})),
         pool(c10::kCPU, ledger),
+        host(c10::kCPU, host_ledger),
         groups(3, {.cut = &group}) {
     for (int i = 0; i < 3; ++i) {
       params.push_back(at::full({100}, i, at::kFloat));
       units.emplace_back(plan.units[static_cast<std::size_t>(i)], plan.params,
-                         std::vector<at::Tensor>{params.back()}, pool,
-                         UnitRole{.rank = group.rank(), .shard_home = on_host ? &pool : nullptr});
+                         std::vector<at::Tensor>{params.back()},
+                         UnitMemory{pool, on_host ? host : pool,
+                                    on_host ? store::Placement::host : store::Placement::device},
+                         UnitRole{.rank = group.rank()});
       units.back().release();
     }
   }
@@ -36,6 +39,8 @@ struct ThreeUnits {
   Plan plan;
   store::Ledger ledger;
   store::Pool pool;
+  store::Ledger host_ledger;
+  store::Pool host;
   std::vector<at::Tensor> params;
   std::vector<Unit> units;
   std::vector<UnitGroups> groups;

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "capstan/base/error.h"
-#include "capstan/shard/policy.h"
 
 namespace capstan::shard {
 namespace {
@@ -52,6 +51,24 @@ TEST(Plan, FrozenParametersFormUnitsOfTheirOwn) {
   EXPECT_EQ(plan.trainable_elems(), 50);
 }
 
+TEST(Plan, WhatIsASliceAndWhatIsACopyFormUnitsOfTheirOwn) {
+  std::vector<ParamSpec> params = {param("linear", 100), param("norm", 50)};
+  params[0].slice = {{200}, {{100}, {100}}};
+  const std::vector<BoundarySpec> block = {{.name = "block", .params = {0, 1}}};
+  EXPECT_EQ(make_plan(params, block, options(1)).units.size(), 1U);
+  PlanOptions split = options(1);
+  split.axes.copies = layout::Axis::tensor;
+  const Plan plan = make_plan(params, block, split);
+  ASSERT_EQ(plan.units.size(), 2U);
+  EXPECT_THAT(plan.boundary_units[0], ElementsAre(0, 1));
+  EXPECT_EQ(plan.units[0].name, "block");
+  EXPECT_EQ(plan.units[0].axes.copies, layout::Axes{});
+  EXPECT_THAT(plan.units[0].params, ElementsAre(0));
+  EXPECT_EQ(plan.units[1].name, "block (copied)");
+  EXPECT_EQ(plan.units[1].axes.copies, layout::Axis::tensor);
+  EXPECT_NE(fingerprint(plan), fingerprint(make_plan(params, block, options(1))));
+}
+
 TEST(Plan, ParametersWhoseGradientsTravelInAnotherDtypeFormUnitsOfTheirOwn) {
   std::vector<ParamSpec> params = {param("linear", 100), param("norm", 50),
                                    param("linear.bias", 5)};
@@ -89,16 +106,6 @@ TEST(Plan, FingerprintTellsModelsApart) {
     return fingerprint(make_plan({{.name = "w", .sizes = std::move(sizes)}}, {}, options(2)));
   };
   EXPECT_NE(shaped({4, 25}), shaped({25, 4}));
-}
-
-TEST(Policy, StagesAreValues) {
-  EXPECT_EQ(policy_for({.stage = 0}), (Policy{Gather::never, ReduceSchedule::at_step}));
-  EXPECT_EQ(policy_for({.stage = 1}), (Policy{Gather::per_step, ReduceSchedule::at_step}));
-  EXPECT_EQ(policy_for({.stage = 2}), (Policy{Gather::per_step, ReduceSchedule::per_backward}));
-  EXPECT_EQ(policy_for({.stage = 3}), (Policy{Gather::per_use, ReduceSchedule::per_backward}));
-  EXPECT_EQ(policy_for({.stage = 3, .reduce_schedule = ReduceSchedule::at_step}).reduce,
-            ReduceSchedule::at_step);
-  EXPECT_THROW(policy_for({.stage = 4}), ConfigError);
 }
 
 }  // namespace

@@ -108,6 +108,11 @@ void add_options(CLI::App& command, Arguments& arguments) {
       .add_option("-n,--ranks", arguments.ranks,
                   "Ranks to start here (default: one per GPU, or two without GPUs)")
       ->check(CLI::PositiveNumber);
+  command
+      .add_option("--tensor", arguments.tensor,
+                  "Ranks that split every layer between them; the others see other data (default: "
+                  "tensor_parallel.autotp_size of --config)")
+      ->check(CLI::PositiveNumber);
   command.add_option("--config", arguments.config, "A DeepSpeed-style JSON file");
   command.add_option("--max-steps", arguments.max_steps, "Optimizer steps")
       ->check(CLI::PositiveNumber)

@@ -55,8 +55,9 @@ struct CheckpointArguments {
 };
 
 struct Arguments {
-  int ranks = 0;       // 0: one per GPU; without GPUs two, or one on a single core
-  std::string config;  // a DeepSpeed-style JSON file; empty: default_config()
+  int ranks = 0;              // 0: one per GPU; without GPUs two, or one on a single core
+  std::optional<int> tensor;  // ranks that share a model; unset: as the configuration says
+  std::string config;         // a DeepSpeed-style JSON file; empty: default_config()
   std::int64_t max_steps = 700;
   std::uint64_t seed = 1234;
   std::string device = "auto";     // auto, cpu, cuda

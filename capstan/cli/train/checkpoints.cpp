@@ -18,7 +18,12 @@ namespace capstan::cli::train {
 engine::ModelExtras file_names(models::Model& model) {
   engine::ModelExtras extras;
   for (const models::NamedWeight& weight : model.file_weights()) {
-    extras.stored_as.push_back({weight.name, weight.name, weight.weight.size(0)});
+    engine::StoredAs stored{weight.parameter(), weight.name, weight.weight.size(0)};
+    if (weight.cut) {
+      stored.rows = weight.file_rows;
+      stored.slice = layout::TensorSlice{weight.cut->shape, weight.cut->boxes().at(0)};
+    }
+    extras.stored_as.push_back(std::move(stored));
   }
   for (const auto& item : model.module().named_buffers())
     extras.stored_as.push_back({item.key(), "", {}});

@@ -105,6 +105,9 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
         .value = json::Value(static_cast<std::int64_t>(arguments.sequence)),
         .why = fmt::format("--sequence {}", arguments.sequence)};
   }
+  if (arguments.tensor) {
+    context.overrides["tensor_parallel.autotp_size"] = {json::Value(*arguments.tensor), "--tensor"};
+  }
   context.door = config::Door::program;
   context.trains = true;
   context.hidden_size = width;

@@ -78,9 +78,9 @@ void share_sequences(models::Model& model, Engine& engine, comm::World& world) {
   const auto group = std::make_shared<comm::Group>(
       world.make_parts(mesh.groups(layout::Axis::sequence), "shared sequences"));
   if (model.share_sequences(group)) return;
-  throw ConfigError({.what = "models of this kind cannot share sequences",
+  throw ConfigError({.what = "this model cannot share sequences between ranks",
                      .where = "sequence_parallel_size",
-                     .fix = "remove it, or train another model"});
+                     .fix = "share sequences or split layers (--tensor), not both"});
 }
 
 // Returns the exit code.
@@ -116,22 +116,32 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
                    });
   if (!cut) return kExitUserError;
   const int stage = world.group().rank() / (world.group().size() / arguments.pipe);
-  const std::shared_ptr<models::Model> model = models::make_model(
-      *blueprint->with({.part = parts.empty() ? std::optional<models::BlockRange>()
-                                              : parts[static_cast<std::size_t>(stage)]}));
+  const int tensor = resolved.engine.mesh.tensor;
+  const int rank = world.group().rank();
+  std::shared_ptr<models::Model> model;
+  const bool made = accepted(world.group(), logger, [&] {
+    // Neighbours share a model: the mesh's tensor axis is its innermost.
+    model = models::make_model(
+        *blueprint->with({.part = parts.empty() ? std::optional<models::BlockRange>()
+                                                : parts[static_cast<std::size_t>(stage)]}),
+        {rank % tensor, tensor});
+  });
+  if (!made) return kExitUserError;
   if (!parts.empty()) say(first, "pipeline: " + describe_stages(parts));
   say(first, fmt::format("model: {}, {} parameters; {} on {}", arguments.model.name,
                          blueprint->parameter_count(), counted(world.group().size(), "rank"),
                          device.str()));
   model->module().to(device);
-  // Each rank drops out other activations.
-  at::manual_seed(arguments.seed + static_cast<std::uint64_t>(world.group().rank()));
+  // Each model drops out other activations; ranks that share one drop out the same where they have
+  // the same.
+  at::manual_seed(arguments.seed + static_cast<std::uint64_t>(rank / tensor));
   Engine engine(models::module_of(model), resolved.engine,
                 {.group = world,
                  .logger = &logger,
                  .ties = shared_weights(*model, arguments.pipe),
                  .extras = file_names(*model),
                  .shared = config::shared_values(resolved.table)});
+  if (tensor > 1) model->join(engine.mesh().over(layout::Axis::tensor));
   if (!accepted(world.group(), logger, [&] { share_sequences(*model, engine, world); })) {
     return kExitUserError;
   }

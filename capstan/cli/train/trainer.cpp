@@ -172,7 +172,11 @@ Trainer::Agreed Trainer::agree(const at::Tensor& loss, bool stop) {
   const at::Tensor both = at::stack({loss.to(at::kFloat), at::full_like(loss, stop ? 1.0 : 0.0)});
   engine_.group().all_reduce(both, "mean loss").wait();
   const at::Tensor sums = both.to(at::kCPU, at::kDouble);
-  return {sums[0].item<double>() / rank_of(engine_).world_size, sums[1].item<double>() > 0};
+  // Of a pipeline, the ranks of the last stage have a loss; those that share sequences have shares
+  // of one.
+  const layout::Axes once = {layout::Axis::pipe, layout::Axis::sequence};
+  const int counted = engine_.group().size() / engine_.mesh().mesh().size(once);
+  return {sums[0].item<double>() / counted, sums[1].item<double>() > 0};
 }
 
 bool Trainer::take_step(std::int64_t step) {

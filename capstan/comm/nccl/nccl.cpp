@@ -1,48 +1,20 @@
 #include "capstan/comm/nccl/nccl.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "capstan/base/error.h"
+#include "capstan/comm/connect_store.h"
 #include "capstan/comm/side_channel.h"
 
 namespace capstan::comm {
 namespace {
 
 constexpr const char* kWhere = "comm: backend nccl";
-
-// torchrun keeps its own store at the same address; its ranks are all clients of that one.
-bool launcher_serves_store() {
-  const auto served = process_env()("TORCHELASTIC_USE_AGENT_STORE");
-  return served && *served == "True";
-}
-
-c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& env,
-                                              std::chrono::milliseconds timeout) {
-  c10d::TCPStoreOptions how;
-  how.port = static_cast<std::uint16_t>(env.master_port);
-  how.isServer = env.rank == 0 && !launcher_serves_store();
-  how.numWorkers = env.world_size;
-  how.waitWorkers = false;
-  how.timeout = timeout;
-  const std::string host = env.world_size == 1 ? "127.0.0.1" : env.master_addr;
-  try {
-    return c10::make_intrusive<c10d::PrefixStore>("capstan",
-                                                  c10::make_intrusive<c10d::TCPStore>(host, how));
-  } catch (const std::exception& error) {
-    throw CommError({.what = fmt::format("cannot reach the store at {}:{}: {}", host,
-                                         env.master_port, error.what()),
-                     .where = kWhere,
-                     .fix = "check that rank 0 is running and that its machine can be reached at "
-                            "MASTER_ADDR:MASTER_PORT"});
-  }
-}
 
 class NcclProcess final : public Nccl {
  public:

@@ -5,6 +5,7 @@ import types
 
 import torch
 
+from capstan import _C
 from deepspeed.later import refuse
 from deepspeed.runtime import flat_states
 from deepspeed.runtime.keyed_states import KeyedStates, flat_part
@@ -21,10 +22,10 @@ class LossScaler:
     def __init__(self, engine):
         self._engine = engine
         settings = engine._config.view.section("fp16")
-        self.dynamic = engine.fp16_enabled() and not settings["loss_scale"]
+        self.dynamic = engine.dynamic_loss_scale()
         self.scale_window = settings["loss_scale_window"]
         self.min_scale = settings["min_loss_scale"]
-        self.scale_factor = 2.0
+        self.scale_factor = _C.LOSS_SCALE_FACTOR
         self.delayed_shift = settings["hysteresis"]
         self.consecutive_hysteresis = settings["consecutive_hysteresis"]
         self.raise_error_at_min_scale = True
@@ -67,7 +68,7 @@ class ZeROOptimizer(DeepSpeedOptimizer):
         self.param_names = {p: n for n, p in engine.module.named_parameters()}
         self.custom_loss_scaler = False
         optimizer.state = KeyedStates(dict, optimizer.state, engine, optimizer)
-        if engine.zero_optimization_stage() in (1, 2):
+        if engine.zero_optimization() and not engine.zero_optimization_partition_weights():
             flat_states.show_flat(engine, optimizer)
 
     @property
@@ -217,7 +218,7 @@ class ZeROOptimizer(DeepSpeedOptimizer):
     def get_fp32_grad_partitions(self):
         """Between backward and step, by group and place in it: gradients cut as the parameters are, padding zero."""
         def padded(part, param):
-            missing = param.ds_tensor.numel() - part.numel() if self._engine.stage == 3 else 0
+            missing = param.ds_tensor.numel() - part.numel() if self._engine.zero_optimization_partition_weights() else 0
             return torch.nn.functional.pad(part, (0, missing))
 
         groups = zip(self.averaged_gradients.items(), self.bit16_groups)

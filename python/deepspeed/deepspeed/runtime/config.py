@@ -176,7 +176,7 @@ class DeepSpeedConfig:
         self.optimizer_params, self.scheduler_params = self._params("optimizer"), self._params("scheduler")
         self.checkpoint_tag_validation_enabled = self.checkpoint_tag_validation != "Ignore"
         self.checkpoint_tag_validation_fail = self.checkpoint_tag_validation == "Fail"
-        self.zero_enabled = self.zero_optimization_stage > 0
+        self.zero_enabled = self.view.shards_optimizer
         self.sparse_attention = self._param_dict.get("sparse_attention")
         self.pipeline = self._param_dict["pipeline"] if self.view.has_section("pipeline") else {}
 

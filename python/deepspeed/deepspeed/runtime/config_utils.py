@@ -4,7 +4,13 @@ from functools import reduce
 
 from pydantic import BaseModel, ConfigDict
 
+from capstan import _C
 from deepspeed.utils.logging import logger
+
+
+def lone_defaults(section):
+    """Of DeepSpeed's object of this section alone, without a configuration around it."""
+    return {**_C.config_defaults(section), **_C.lone_defaults(section)}
 
 
 class DeepSpeedConfigModel(BaseModel):

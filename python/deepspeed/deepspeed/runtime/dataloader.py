@@ -30,12 +30,13 @@ class RepeatingLoader:
 class DeepSpeedDataLoader:
 
     def __init__(self, dataset, batch_size, group=None, route="train", data_sampler=None, collate_fn=None, workers=0,
-                 drop_last=False, local_rank=0, seed=0, **unused):
+                 drop_last=False, local_rank=0, seed=None, **unused):
         self.dataset, self.batch_size = dataset, batch_size
         if data_sampler is None and not isinstance(dataset, torch.utils.data.IterableDataset):
             if route == "train":
+                chosen = {} if seed is None else {"seed": seed}
                 data_sampler = DistributedSampler(dataset, num_replicas=dist.get_world_size(group),
-                                                  rank=dist.get_rank(group), seed=seed)
+                                                  rank=dist.get_rank(group), **chosen)
             else:
                 data_sampler = RandomSampler(dataset)
         self.data_sampler = data_sampler

@@ -41,7 +41,7 @@ class EngineCheckpoints:
     def module_state_dict(self, destination=None, prefix="", keep_vars=False, exclude_frozen_parameters=False):
         with capstan.gathered(self.module):
             state = self.module.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
-            if self.zero_optimization_stage() == 3:
+            if self.zero_optimization_partition_weights():
                 state = type(state)((k, v.clone() if isinstance(v, torch.Tensor) else v) for k, v in state.items())
         if exclude_frozen_parameters:
             for name, param in self.module.named_parameters():

@@ -90,8 +90,7 @@ class EngineSettings:
 
     @property
     def communication_data_type(self):
-        from deepspeed.runtime.torch_autocast import dtype_of
-        return dtype_of(self._config.communication_data_type) or self.param_dtype
+        return self.core_config.reduce_dtype
 
     def param_dtype_name(self):
         """As the configuration spells it."""
@@ -107,10 +106,10 @@ class EngineSettings:
         return self.core_config.value("zero_optimization.stage3_gather_16bit_weights_on_model_save")
 
     def zero_optimization_partition_gradients(self):
-        return self.zero_optimization_stage() >= 2
+        return self._config.view.shards_gradients
 
     def zero_optimization_partition_weights(self):
-        return self.zero_optimization_stage() >= 3
+        return self._config.view.shards_params
 
     def fp16_auto_cast(self):
         return self._config.view.value("fp16.auto_cast")
@@ -122,10 +121,10 @@ class EngineSettings:
         return self._config.view.value("bf16.bf16_optimizer_states")
 
     def loss_scale(self):
-        return self._config.view.value("fp16.loss_scale") if self.fp16_enabled() else 1
+        return self._config.view.loss_scale
 
     def dynamic_loss_scale(self):
-        return self.fp16_enabled() and not self.loss_scale()
+        return self._config.view.dynamic_loss_scale
 
     def initial_dynamic_scale(self):
         return self._config.float16_config.initial_dynamic_scale()

@@ -30,7 +30,7 @@ def named_optimizer(view, model_parameters, offloaded):
     name, params = view.value("optimizer.type"), view.section("optimizer.params")
     adam = None
     if name in ("Adam", "AdamW"):
-        decoupled = name == "AdamW" or params["adam_w_mode"]
+        decoupled = view.optimizer_kind == "adamw"
         params.update(adamw_mode=decoupled, adam_w_mode=decoupled)  # the two classes spell it differently
         torchs = torch.optim.AdamW if decoupled else torch.optim.Adam
         adam = (torchs, torchs) if params["torch_adam"] else (FusedAdam, DeepSpeedCPUAdam)
@@ -109,14 +109,13 @@ def wrap_optimizer(engine, optimizer):
     from deepspeed.runtime.zero.parameter_offload import DeepSpeedZeRoOffload
     from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3
     from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
-    stage = engine.zero_optimization_stage()
-    if stage == 3:
+    if engine.zero_optimization_partition_weights():
         return DeepSpeedZeRoOffload(engine) if optimizer is None else DeepSpeedZeroOptimizer_Stage3(engine, optimizer)
     if optimizer is None:
         return None
     model_dtype, grad_dtype = engine.get_data_types()
-    if stage > 0:
-        plain = stage == 1 and model_dtype == torch.bfloat16 and grad_dtype == torch.float32
+    if engine.zero_optimization():
+        plain = not engine.zero_optimization_partition_gradients() and model_dtype == torch.bfloat16 and grad_dtype == torch.float32
         return (BF16_Optimizer if plain and not engine.zero_cpu_offload() else DeepSpeedZeroOptimizer)(engine, optimizer)
     if model_dtype != grad_dtype:
         raise NotImplementedError(f"stage 0 trains {model_dtype} parameters with gradients of the same dtype, not "

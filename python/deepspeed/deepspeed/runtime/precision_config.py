@@ -6,12 +6,10 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from capstan import _C
-from deepspeed.runtime.config_utils import DeepSpeedConfigModel
+from deepspeed.runtime.config_utils import DeepSpeedConfigModel, lone_defaults
 
 
-# Read on its own, DeepSpeed's section has these two the other way round than the core acts.
-_BF16 = {**_C.config_defaults("bf16"), "immediate_grad_update": True, "check_grad_overflow": False}
-_FP16 = _C.config_defaults("fp16")
+_BF16, _FP16 = lone_defaults("bf16"), lone_defaults("fp16")
 
 
 class DeepSpeedBF16Config(DeepSpeedConfigModel):
@@ -65,7 +63,7 @@ class DeepSpeedFP16Config(DeepSpeedConfigModel):
         return self
 
     def initial_dynamic_scale(self):
-        return 2**self.initial_scale_power
+        return _C.initial_loss_scale(self.initial_scale_power)
 
     def dynamic_loss_scale_args(self):
         return {"init_scale": self.initial_dynamic_scale(), "scale_window": self.loss_scale_window,

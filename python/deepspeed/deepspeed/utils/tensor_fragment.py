@@ -9,7 +9,7 @@ def _whole(param):
 
 def _local(param):
     handle = states.trained_handle(param)
-    assert handle is None or handle.engine.stage == 3, "local values exist at ZeRO stage 3 only"
+    assert handle is None or handle.sharded, "local values exist at ZeRO stage 3 only"
     return handle is not None
 
 

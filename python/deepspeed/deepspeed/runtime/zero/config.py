@@ -92,7 +92,7 @@ class DeepSpeedZeroConfig(DeepSpeedConfigModel):
     @model_validator(mode="after")
     def _default_overlap(self):
         if self.overlap_comm is None:
-            self.__dict__["overlap_comm"] = self.stage == ZeroStageEnum.weights
+            self.__dict__["overlap_comm"] = _C.lone_defaults("zero_optimization", self.stage)["overlap_comm"]
         return self
 
     @model_validator(mode="after")

@@ -6,13 +6,11 @@ from typing import Optional
 
 from pydantic import Field, model_validator
 
-from capstan import _C
-from deepspeed.runtime.config_utils import DeepSpeedConfigModel
+from deepspeed.runtime.config_utils import DeepSpeedConfigModel, lone_defaults
 
 
-# Read on its own, without the configuration around it, DeepSpeed's section does not pin; the core does.
-_PARAM = {**_C.config_defaults("zero_optimization.offload_param"), "pin_memory": False}
-_OPTIMIZER = {**_C.config_defaults("zero_optimization.offload_optimizer"), "pin_memory": False}
+_PARAM = lone_defaults("zero_optimization.offload_param")
+_OPTIMIZER = lone_defaults("zero_optimization.offload_optimizer")
 
 
 class OffloadDeviceEnum(str, Enum):

@@ -10,4 +10,4 @@ class DeepSpeedZeroOptimizer(ZeROOptimizer):
 
     @property
     def partition_gradients(self):
-        return self._engine.zero_optimization_stage() == 2
+        return self._engine.zero_optimization_partition_gradients()
