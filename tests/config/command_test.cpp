@@ -91,7 +91,7 @@ TEST_F(ConfigCommand, ReadsTheWorldSizeOfTheEnvironment) {
 
 TEST_F(ConfigCommand, PrintsSchemaFeaturesAndReferencePage) {
   EXPECT_THAT(run("features").output,
-              HasSubstr("| tensor parallelism | refused | `tensor_parallel`"));
+              HasSubstr("| sparse attention | refused | `sparse_attention`"));
   EXPECT_THAT(run("schema").output, StartsWith("{\n  \"$schema\""));
   EXPECT_EQ(run("docs").output, read_source_file("docs/config.md"));
 }
