@@ -51,7 +51,7 @@ bool told(const std::vector<ErrorInfo>& problems, const char* path) {
 
 // Ranks that see different data: those that share a model see the same, and the batch counts them
 // once.
-BatchNumber data_ranks(const Table& table, const Context& context, const std::string& source,
+BatchNumber data_ranks(const Table& table, const Context& context,
                        std::vector<ErrorInfo>& problems) {
   if (!context.world_size) return {};
   const std::int64_t all = *context.world_size;
@@ -68,10 +68,11 @@ BatchNumber data_ranks(const Table& table, const Context& context, const std::st
   }
   if (sharing == 1) return {.value = all, .origin = context.world_size_origin};
   if (all % sharing != 0) {
+    const std::string& place = table.find(first)->origin.detail;
     problems.push_back(
         {.what = fmt::format("{} ({}) cannot form groups of {}", counted(all, "rank"),
                              describe(context.world_size_origin), fmt::join(sizes, " x ")),
-         .where = fmt::format("{} ({})", source, first),
+         .where = fmt::format("{} ({})", place, first),
          .fix = "use a size that divides the number of ranks"});
   }
   return {.value = std::max<std::int64_t>(1, all / sharing),
@@ -113,7 +114,7 @@ Outcome check(const json::Document& document, const Context& context) {
   Outcome outcome{.problems = std::move(walked.problems), .warnings = std::move(walked.warnings)};
   Table& table = walked.table;
   derive_values(table, context);
-  BatchNumber ranks = data_ranks(table, context, document.source, outcome.problems);
+  BatchNumber ranks = data_ranks(table, context, outcome.problems);
   RuleFindings findings = check_rules(
       table, document.source,
       context.world_size ? std::optional(static_cast<int>(*ranks.value)) : std::nullopt);

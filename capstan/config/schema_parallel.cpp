@@ -136,11 +136,8 @@ std::vector<Section> parallel_sections() {
       integer("sequence_parallel_size", "1")
           .at_least(1)
           .needs(Feature::sequence_parallel)
-          .only_for({Door::capstan_package, Door::deepspeed_package}, Standing::refused,
-                    "sequence parallelism: only in the Python packages")
           .says("Ranks that have parts of the same sequences (Ulysses). The batch counts them "
-                "once, and the mean of "
-                "gradients does too.")
+                "once, and so does the mean of gradients.")
           .costs("Larger: longer sequences fit; attention exchanges heads for sequence twice."),
       integer("data_parallel_size", "null")
           .at_least(1)

@@ -5,13 +5,21 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
+#include <ATen/core/Reduction.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "capstan/base/error.h"
 #include "capstan/models/block_spans.h"
 #include "capstan/models/gpt_init.h"
+#include "capstan/sequence_parallel/heads.h"
+#include "capstan/sequence_parallel/mean.h"
 
 namespace capstan::models {
+namespace {
+
+constexpr std::int64_t kLeftOut = -100;  // a target of nll_loss that counts for nothing
+
+}  // namespace
 
 void BlockListImpl::reset() {
   blocks.clear();
@@ -48,12 +56,19 @@ at::Tensor TransformerImpl::forward(const at::Tensor& x) {
   at::Tensor hidden = x;
   if (options_.has_embeddings()) {
     const std::int64_t tokens = x.size(1);
-    check_length(tokens);
-    const at::Tensor positions = at::arange(tokens, x.options().dtype(at::kLong)).unsqueeze(0);
+    const std::int64_t begin = sharing_ == nullptr ? 0 : sharing_->rank() * tokens;
+    check_length(sharing_ == nullptr ? tokens : sharing_->size() * tokens);
+    const at::Tensor positions =
+        at::arange(begin, begin + tokens, x.options().dtype(at::kLong)).unsqueeze(0);
     hidden = at::dropout(wte(x) + wpe(positions), options_.dropout, is_training());
   }
   hidden = run_blocks(h->blocks, hidden, options_.recompute, span_times);
   return options_.has_output() ? ln_f(hidden) : hidden;
+}
+
+void TransformerImpl::share_sequences(const sequence_parallel::GroupPtr& group) {
+  sharing_ = group;
+  for (nn::Unit<Block>& block : h->blocks) block->share_sequences(group);
 }
 
 std::vector<at::Tensor> TransformerImpl::embed(std::span<Sequences> all) {
@@ -132,6 +147,14 @@ std::vector<at::Tensor> GptImpl::extend(std::span<Sequences> all, std::vector<at
   return logits;
 }
 
+bool GptImpl::share_sequences(const sequence_parallel::GroupPtr& group) {
+  const int heads = static_cast<int>(options().heads);
+  sequence_parallel::share_heads(heads, heads, group->size());  // throws where they cannot be
+  sharing_ = group;
+  transformer->share_sequences(group);
+  return true;
+}
+
 std::vector<NamedWeight> GptImpl::file_weights() {
   std::vector<NamedWeight> weights;
   for (const auto& item : named_parameters()) {
@@ -149,7 +172,10 @@ at::Tensor GptImpl::forward(const at::Tensor& ids, const at::Tensor& targets) {
 at::Tensor GptImpl::loss(const at::Tensor& logits, const at::Tensor& targets) {
   const at::Tensor rows = logits.flatten(0, 1);
   // In fp32 whatever the model's dtype: sums of exponentials lose too much in 16 bits.
-  return at::nll_loss(at::log_softmax(rows, /*dim=*/1, at::kFloat), targets.flatten());
+  const at::Tensor logs = at::log_softmax(rows, /*dim=*/1, at::kFloat);
+  if (sharing_ == nullptr) return at::nll_loss(logs, targets.flatten());
+  const at::Tensor sum = at::nll_loss(logs, targets.flatten(), {}, at::Reduction::Sum);
+  return sequence_parallel::share_of_mean(sum, (targets != kLeftOut).sum(), sharing_);
 }
 
 }  // namespace capstan::models

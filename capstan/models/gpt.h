@@ -41,6 +41,8 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
   // [B, T, C] of each; `hidden` as in Stage.
   std::vector<at::Tensor> extend(std::span<Sequences> all, std::vector<at::Tensor> hidden);
 
+  void share_sequences(const sequence_parallel::GroupPtr& group);
+
   // Of a pipeline, wte is in the first stage and in the last, wpe in the first, ln_f in the last.
   nn::Unit<EmbeddingTable> wte{nullptr};
   nn::Unit<EmbeddingTable> wpe{nullptr};
@@ -53,6 +55,7 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
   void check_length(std::int64_t tokens) const;
 
   GptOptions options_;
+  sequence_parallel::GroupPtr sharing_;  // null: sequences are whole
 };
 TORCH_MODULE(Transformer);
 
@@ -71,6 +74,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public Model, public Stage
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& targets) override;
   std::vector<at::Tensor> next_logits(std::span<Sequences> all) override;
   std::vector<NamedWeight> file_weights() override;
+  bool share_sequences(const sequence_parallel::GroupPtr& group) override;
   Stage* as_stage() override { return this; }
 
   at::Tensor run(const at::Tensor& x) override;
@@ -85,6 +89,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public Model, public Stage
   void initialize();
 
   GptBlueprint blueprint_;
+  sequence_parallel::GroupPtr sharing_;  // null: sequences are whole
 };
 TORCH_MODULE(Gpt);
 

@@ -4,6 +4,8 @@
 
 #include <ATen/Functions.h>
 
+#include "capstan/sequence_parallel/heads.h"
+
 namespace capstan::models {
 namespace {
 
@@ -83,17 +85,23 @@ at::Tensor attend_heads(const std::vector<at::Tensor>& qkv, const HeadsOf& sizes
   const bool first = keys.size(2) == tokens;
   at::Tensor mask;  // one token looks at all before it
   if (!first && tokens > 1) mask = causal_mask(tokens, keys.size(2), qkv[0]);
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      heads(qkv[0]), keys, values, mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt,
-      sizes.dropout,
-      /*is_causal=*/first);
+  const auto mix = [&](const sequence_parallel::Qkv& all) {
+    return at::scaled_dot_product_attention(
+        all.query, all.key, all.value,
+        mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt, sizes.dropout,
+        /*is_causal=*/first);
+  };
+  const sequence_parallel::Qkv ours{heads(qkv[0]), keys, values};
+  const bool shares = sizes.sharing != nullptr && seen == nullptr;
+  const at::Tensor mixed = shares ? sequence_parallel::attend(ours, mix, sizes.sharing) : mix(ours);
   return mixed.transpose(1, 2).reshape({batch, tokens, sizes.heads * sizes.width});
 }
 
 at::Tensor AttentionImpl::attend(const at::Tensor& x, KeyValues* seen) {
   const HeadsOf sizes{.heads = options_.heads,
                       .width = options_.width / options_.heads,
-                      .dropout = is_training() ? options_.dropout : 0.0};
+                      .dropout = is_training() ? options_.dropout : 0.0,
+                      .sharing = sharing_};
   const at::Tensor joined = attend_heads(c_attn_(x).split(options_.width, /*dim=*/2), sizes, seen);
   return at::dropout(c_proj_(joined), options_.dropout, is_training());
 }

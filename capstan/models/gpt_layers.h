@@ -11,6 +11,7 @@
 
 #include "capstan/models/gpt_options.h"
 #include "capstan/models/sequences.h"
+#include "capstan/sequence_parallel/exchange.h"
 
 namespace capstan::models {
 
@@ -63,6 +64,8 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
   at::Tensor forward(const at::Tensor& x);  // [B, T, C] -> [B, T, C]
   // The same for tokens that follow those in `seen`, which takes them in.
   at::Tensor extend(const at::Tensor& x, KeyValues& seen);
+  // From here on forward() is given parts of sequences.
+  void share_sequences(const sequence_parallel::GroupPtr& group) { sharing_ = group; }
 
  private:
   at::Tensor attend(const at::Tensor& x, KeyValues* seen);
@@ -70,6 +73,7 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
   GptOptions options_;
   Projection c_attn_{nullptr};
   Projection c_proj_{nullptr};
+  sequence_parallel::GroupPtr sharing_;  // null: sequences are whole
 };
 TORCH_MODULE(Attention);
 
@@ -92,6 +96,7 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
   void reset() override;
   at::Tensor forward(const at::Tensor& x);                  // [B, T, C] -> [B, T, C]
   at::Tensor extend(const at::Tensor& x, KeyValues& seen);  // as of attention
+  void share_sequences(const sequence_parallel::GroupPtr& group) { attn_->share_sequences(group); }
 
  private:
   GptOptions options_;
@@ -104,11 +109,13 @@ TORCH_MODULE(Block);
 
 // Attention of some heads. `qkv`: queries, keys and values, each [B, T, heads x width]; gives the
 // same shape. Keys and values of tokens before these come from `seen`, which takes these in; null:
-// there are none.
+// there are none, and ranks may share the sequence.
 struct HeadsOf {
   std::int64_t heads = 0;
   std::int64_t width = 0;
   double dropout = 0;
+  sequence_parallel::GroupPtr sharing =
+      {};  // ranks that have parts of the sequence; null: it is whole
 };
 at::Tensor attend_heads(const std::vector<at::Tensor>& qkv, const HeadsOf& sizes, KeyValues* seen);
 

@@ -13,6 +13,7 @@
 #include "capstan/models/blueprint.h"
 #include "capstan/models/sequences.h"
 #include "capstan/models/stage.h"
+#include "capstan/sequence_parallel/exchange.h"
 #include "capstan/tensor_parallel/cut.h"
 
 namespace capstan::comm {
@@ -51,6 +52,12 @@ class Model {
   virtual std::vector<at::Tensor> next_logits(std::span<Sequences> all) = 0;
 
   virtual std::vector<NamedWeight> file_weights() = 0;
+
+  // From here on forward() is given a part of each sequence, as many tokens on every rank of the
+  // group, and returns our share of the mean over all of them. next_logits() is not changed.
+  // False: models of this kind cannot do that. Throws ConfigError where this one cannot be shared
+  // by so many.
+  virtual bool share_sequences(const sequence_parallel::GroupPtr& /*group*/) { return false; }
 
   // Of a model that is split over tensor ranks: their group, which must outlive the graphs of this
   // model; before the first use.

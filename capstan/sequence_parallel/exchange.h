@@ -11,6 +11,7 @@
 namespace capstan::sequence_parallel {
 
 using Tensors = std::vector<at::Tensor>;
+using GroupPtr = std::shared_ptr<comm::Group>;  // ranks that share sequences, in their order
 
 // Which dimension every rank is to hold its part of, and which one it is to hold all of. Negative
 // ones count from the end.

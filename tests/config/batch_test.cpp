@@ -112,18 +112,6 @@ TEST(Batch, GradientsOfSharedSequencesTravelInADtypeOfTheirOwn) {
             DType::fp16);
 }
 
-TEST(Batch, TheProgramRefusesToShareSequences) {
-  Context program = ranks(2);
-  program.door = Door::program;
-  EXPECT_THAT(problems_of("sequence_parallel_size: 2", program),
-              HasSubstr("only in the Python packages"));
-  for (const Door door : {Door::capstan_package, Door::deepspeed_package}) {
-    Context package = ranks(2);
-    package.door = door;
-    EXPECT_EQ(problems_of("sequence_parallel_size: 2", package), "");
-  }
-}
-
 TEST(Batch, ThreeGivenSizesTellTheNumberOfRanksWhenNobodyElseDoes) {
   const Resolved resolved = resolve_text(
       "train_batch_size: 64\ntrain_micro_batch_size_per_gpu: 4\ngradient_accumulation_steps: 2");

@@ -134,6 +134,10 @@ void add_options(CLI::App& command, Arguments& arguments) {
                   "Of a pipeline: 1f1b, gpipe or zb-h1 (see `capstan pipeline show`)")
       ->check(CLI::IsMember({"1f1b", "gpipe", "zb-h1"}))
       ->capture_default_str();
+  command
+      .add_option("--sequence", arguments.sequence,
+                  "Ranks that share each sequence, as sequence_parallel_size in the configuration")
+      ->check(CLI::PositiveNumber);
   command.add_flag("--no-optimizer-step", arguments.no_optimizer_step,
                    "For measuring: forward, backward and reduction only");
   command.add_flag("--no-communication", arguments.no_communication,

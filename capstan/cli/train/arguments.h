@@ -64,6 +64,7 @@ struct Arguments {
   bool deterministic = false;      // a GPU's sums in the same order in each run
   int pipe = 1;                    // stages that the model is cut into
   std::string schedule = "1f1b";   // of a pipeline
+  int sequence = 0;                // ranks that share each sequence; 0: as the configuration says
   bool no_optimizer_step = false;  // measure forward, backward and reduction only
   bool no_communication = false;   // measure ranks side by side, each a world of its own
   ModelArguments model;

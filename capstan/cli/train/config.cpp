@@ -14,6 +14,8 @@
 namespace capstan::cli::train {
 namespace {
 
+constexpr const char* kSequence = "sequence_parallel_size";
+
 std::int64_t warmup_steps(std::int64_t max_steps) {
   return std::clamp<std::int64_t>(max_steps / 2, 1, 100);
 }
@@ -43,6 +45,18 @@ void check_pipe(const Arguments& arguments, int ranks) {
                      .where = where,
                      .fix = fmt::format("start a multiple of {} ranks, e.g. -n {}", arguments.pipe,
                                         arguments.pipe)});
+}
+
+// Ranks have equally long parts.
+void check_sequence(const Arguments& arguments, int ranks) {
+  if (ranks == 1) return;
+  const std::int64_t tokens = sequence_length(arguments);
+  if (tokens % ranks == 0) return;
+  throw ConfigError({.what = fmt::format("sequences of {} tokens cannot be cut into {} equal parts",
+                                         tokens, ranks),
+                     .where = fmt::format("{} {}", kSequence, ranks),
+                     .fix = fmt::format("give --tokens {}, or another multiple of {}",
+                                        std::max<std::int64_t>(1, tokens / ranks) * ranks, ranks)});
 }
 
 // What "auto" stands for in a run of ours.
@@ -86,6 +100,11 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
   const std::int64_t width = model_blueprint(arguments.model, arguments.seed)->sizes().width;
   check_pipe(arguments, ranks.count);
   context.world_size = ranks.count / arguments.pipe;
+  if (arguments.sequence > 0) {
+    context.overrides[kSequence] = {
+        .value = json::Value(static_cast<std::int64_t>(arguments.sequence)),
+        .why = fmt::format("--sequence {}", arguments.sequence)};
+  }
   if (arguments.tensor) {
     context.overrides["tensor_parallel.autotp_size"] = {json::Value(*arguments.tensor), "--tensor"};
   }
@@ -100,6 +119,7 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
     resolved = config::resolve(document, context);
   }
   resolved.engine.mesh.pipe = arguments.pipe;
+  check_sequence(arguments, resolved.engine.mesh.sequence);
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;
   const CheckpointArguments& checkpoint = arguments.checkpoint;

@@ -85,6 +85,18 @@ std::shared_ptr<models::Model> make_part(const models::Blueprint& blueprint,
   return models::make_model(*blueprint.with({.part = part}), {group.rank() % tensor, tensor});
 }
 
+// A group of its own: the engine's collectives have an order of theirs.
+void share_sequences(models::Model& model, Engine& engine, comm::World& world) {
+  const layout::Mesh& mesh = engine.mesh().mesh();
+  if (mesh.size(layout::Axis::sequence) == 1) return;
+  const auto group = std::make_shared<comm::Group>(
+      world.make_parts(mesh.groups(layout::Axis::sequence), "shared sequences"));
+  if (model.share_sequences(group)) return;
+  throw ConfigError({.what = "this model cannot share sequences between ranks",
+                     .where = "sequence_parallel_size",
+                     .fix = "share sequences or split layers (--tensor), not both"});
+}
+
 // Returns the exit code.
 int train(const Arguments& arguments, comm::World& world, const config::Resolved& resolved,
           StopRequest& stop) {
@@ -137,6 +149,9 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
                  .extras = file_names(*model),
                  .shared = config::shared_values(resolved.table)});
   if (tensor > 1) model->join(engine.mesh().over(layout::Axis::tensor));
+  if (!accepted(world.group(), logger, [&] { share_sequences(*model, engine, world); })) {
+    return kExitUserError;
+  }
   data::Options sampling = resolved.data;
   if (!resolved.table.given("capstan.seed")) sampling.seed = arguments.seed;
   sampling.shuffle = !arguments.data.no_shuffle;

@@ -157,15 +157,25 @@ Batch Trainer::read_batch(const data::Windows& windows,
   at::Tensor targets = at::empty_like(ids);
   windows.read(samples, {ids.mutable_data_ptr<std::int64_t>(), count},
                {targets.mutable_data_ptr<std::int64_t>(), count});
-  return {ids.to(device_), targets.to(device_)};
+  return {our_part(ids).to(device_), our_part(targets).to(device_)};
+}
+
+// All of the sequence, unless ranks share it.
+at::Tensor Trainer::our_part(const at::Tensor& tokens) const {
+  const comm::MeshGroups& mesh = engine_.mesh();
+  const int ranks = mesh.mesh().size(layout::Axis::sequence);
+  return tokens.chunk(ranks, 1)[static_cast<std::size_t>(mesh.place(layout::Axis::sequence))]
+      .contiguous();
 }
 
 Trainer::Agreed Trainer::agree(const at::Tensor& loss, bool stop) {
   const at::Tensor both = at::stack({loss.to(at::kFloat), at::full_like(loss, stop ? 1.0 : 0.0)});
   engine_.group().all_reduce(both, "mean loss").wait();
   const at::Tensor sums = both.to(at::kCPU, at::kDouble);
-  // Of a pipeline, the ranks of the last stage have a loss.
-  const int counted = engine_.group().size() / engine_.mesh().mesh().size(layout::Axis::pipe);
+  // Of a pipeline, the ranks of the last stage have a loss; those that share sequences have shares
+  // of one.
+  const layout::Axes once = {layout::Axis::pipe, layout::Axis::sequence};
+  const int counted = engine_.group().size() / engine_.mesh().mesh().size(once);
   return {sums[0].item<double>() / counted, sums[1].item<double>() > 0};
 }
 

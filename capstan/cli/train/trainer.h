@@ -50,6 +50,7 @@ class Trainer {
   };
 
   Batch read_batch(const data::Windows& windows, const std::vector<std::int64_t>& samples) const;
+  at::Tensor our_part(const at::Tensor& tokens) const;
   void resume_run();
   void tell_other_schedule(const Resumed& before);
   void save_run();
