@@ -108,6 +108,8 @@ PendingOp GroupState::run(InFlight op, const std::function<WorkPtr()>& start) {
   const bool to_peer = held->facts.kind == OpKind::send || held->facts.kind == OpKind::recv;
   if (watch && !to_peer) {
     held->watched = watch->add(held->facts, *held->work);
+  } else if (watch && !over_nccl) {
+    held->watched = watch->add_to_peer(*held->work);
   }
   if (held->second) {
     unfinished_chain = held.get();

@@ -70,6 +70,12 @@ Watch::Ticket Watch::add(const OpFacts& facts, c10d::Work& work) {
   return {*this, last_number_};
 }
 
+Watch::Ticket Watch::add_to_peer(c10d::Work& work) {
+  const std::lock_guard lock(mutex_);
+  to_peers_.push_back({--last_to_peer_, {}, &work, std::chrono::steady_clock::now()});
+  return {*this, last_to_peer_};
+}
+
 void Watch::give_up(std::string reason) {
   const std::lock_guard lock(mutex_);
   own_reason_ = std::move(reason);
@@ -87,7 +93,8 @@ void Watch::follow(std::int64_t number, c10::Event done) {
 
 void Watch::forget(std::int64_t number) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(watched_, [number](const Watched& op) { return op.number == number; });
+  const auto is_it = [number](const Watched& op) { return op.number == number; };
+  std::erase_if(number < 0 ? to_peers_ : watched_, is_it);
 }
 
 void Watch::run(const std::stop_token& stop) {
@@ -98,6 +105,7 @@ void Watch::run(const std::stop_token& stop) {
     tell_reason(lock);
     if (failed) continue;
     std::string reason = look_at_oldest(lock);
+    if (reason.empty()) reason = look_at_peers(lock);
     if (reason.empty() && look % kOrderEveryLooks == 0) reason = look_at_order(lock);
     if (reason.empty()) continue;
     failed = true;
@@ -161,6 +169,19 @@ std::string Watch::compare(Watched& op) {
     }
   }
   return {};
+}
+
+std::string Watch::look_at_peers(std::unique_lock<std::mutex>& lock) {
+  std::erase_if(to_peers_, [](const Watched& op) { return op.completed(); });
+  if (to_peers_.empty() ||
+      std::chrono::steady_clock::now() - to_peers_.front().issued < kLongInFlight) {
+    return {};
+  }
+  lock.unlock();
+  std::optional<std::string> reason;
+  use_channel([&] { reason = channel_->read(kGaveUp); });
+  lock.lock();
+  return reason.value_or("");
 }
 
 // Equal orders are equal all round when each rank's is equal to the next one's.

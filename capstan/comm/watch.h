@@ -64,6 +64,9 @@ class Watch {
 
   // Collectives in the order of their issue.
   Ticket add(const OpFacts& facts, c10d::Work& work);
+  // Between this rank and one peer, of whom only it is asked whether somebody gave up: these have
+  // no order, and how long they take is up to the two.
+  Ticket add_to_peer(c10d::Work& work);
   // Lets the peers know, soon, that this rank takes part no more.
   void give_up(std::string reason);
 
@@ -85,6 +88,7 @@ class Watch {
   // has.
   std::string look_at_oldest(std::unique_lock<std::mutex>& lock);
   std::string look_at_order(std::unique_lock<std::mutex>& lock);
+  std::string look_at_peers(std::unique_lock<std::mutex>& lock);
   std::string compare(Watched& op);
   void tell_reason(std::unique_lock<std::mutex>& lock);
   void use_channel(const std::function<void()>& use);
@@ -98,6 +102,8 @@ class Watch {
   std::condition_variable_any wake_;
   std::vector<Watched> watched_;
   std::int64_t last_number_ = 0;
+  std::vector<Watched> to_peers_;  // under numbers of their own, below 0
+  std::int64_t last_to_peer_ = 0;
   OpHistory history_;
   std::string own_reason_;  // why this rank gave up; empty: it has not, or has told
   std::jthread thread_;     // last: ends before what it uses

@@ -43,9 +43,14 @@ void Refusals::refuse(std::string what, const std::string& path, json::Place pla
 void Refusals::check(const Section& section, const Key& key, const std::string& full,
                      const json::Value& value) {
   const std::string fix = fmt::format("remove the key, or set it to {}", show(key.standard));
+  const std::optional<Feature> feature = key.feature ? key.feature : section.feature;
   if (standing_of(section, key) == Standing::refused) {
     refuse(fmt::format("{} is refused: {}", show(value), standing_reason_of(section, key)), full,
            value.place, fix);
+  } else if (feature && !key.idle && !available(*feature, context_.door)) {
+    refuse(
+        fmt::format("{} is refused here: {}", show(value), not_available(*feature, context_.door)),
+        full, value.place, fix);
   } else if (!key.acts_for(context_.door)) {
     if (key.elsewhere == Standing::refused) {
       refuse(fmt::format("{} is refused here: {}", show(value), key.elsewhere_reason), full,

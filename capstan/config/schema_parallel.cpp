@@ -97,16 +97,38 @@ std::vector<Section> tensor_parts() {
 std::vector<Section> parallel_sections() {
   Section pipeline;
   pipeline.path = "pipeline";
-  pipeline.meaning = "Layers spread over ranks one after another.";
+  pipeline.meaning =
+      "Layers spread over ranks one after another, in the package deepspeed: a PipelineModule.";
   pipeline.feature = Feature::pipeline;
   pipeline.keys = {
-      any("stages", "\"auto\"").says("Stages."),
-      text("partition", "best").says("How layers are spread."),
-      flag("seed_layers", false).says("A seed per layer."),
-      integer("activation_checkpoint_interval", "0").at_least(0).says("Layers per checkpoint."),
-      flag("pipe_partitioned", true).says("Split activations that travel."),
-      flag("grad_partitioned", true).says("Split gradients that travel."),
-      flag("use_reentrant", true).or_null().says("Kind of checkpointing."),
+      integer("stages", "null")
+          .at_least(1)
+          .automatic("as many as the PipelineModule has")
+          .says("How many stages the PipelineModule must have; null: as many as it has.")
+          .costs("Nothing: it is only checked."),
+      text("partition", "best")
+          .no_effect("layers are cut when the PipelineModule is made, as its partition_method says")
+          .says("How layers are spread."),
+      flag("seed_layers", false)
+          .no_effect(
+              "layers are built before an engine reads this: PipelineModule(seed_layers=True) "
+              "does it")
+          .says("A seed per layer."),
+      integer("activation_checkpoint_interval", "0")
+          .at_least(0)
+          .says("Recompute the activations of so many layers at a time during backward; 0: as the "
+                "PipelineModule says.")
+          .costs("Less memory for activations, about a third more compute."),
+      flag("pipe_partitioned", true)
+          .no_effect("no ranks share a layer of a pipeline, so that nothing could be split")
+          .says("Split activations that travel."),
+      flag("grad_partitioned", true)
+          .no_effect("no ranks share a layer of a pipeline, so that nothing could be split")
+          .says("Split gradients that travel."),
+      flag("use_reentrant", true)
+          .or_null()
+          .says("Which of torch's two kinds of recomputation; null: true.")
+          .costs("true: inputs of the first stage require gradients. false: torch's newer kind."),
   };
   Section mesh;
   mesh.meaning = "Other axes of the mesh.";

@@ -45,10 +45,13 @@ std::string to_text(const optim::HyperParams& hyper) {
       hyper.max_coeff, hyper.min_coeff, hyper.eps_inside_sqrt);
 }
 
-std::string to_text(const optim::Options& optimizer) {
+// Of one stage of several, without the names: a front end may list those of its own parameters.
+std::string to_text(const optim::Options& optimizer, bool is_stage) {
   std::string text = fmt::format("{} {}", optim::name(optimizer.kind), to_text(optimizer.hyper));
   for (const optim::Group& group : optimizer.groups) {
-    text += fmt::format("; {}: {}", fmt::join(group.patterns, " "), to_text(group.hyper));
+    text += fmt::format("; {}: {}",
+                        is_stage ? "a group" : fmt::format("{}", fmt::join(group.patterns, " ")),
+                        to_text(group.hyper));
   }
   return text;
 }
@@ -115,7 +118,9 @@ SharedValues shared_values(const Options& options) {
                            options.comm.prescale_gradients, options.comm.predivide_factor)},
       {"shard.check_ranks", fmt::format("{}", options.shard.check_ranks)},
   };
-  if (options.optimizer.has_value()) values.emplace_back("optimizer", to_text(*options.optimizer));
+  if (options.optimizer.has_value()) {
+    values.emplace_back("optimizer", to_text(*options.optimizer, options.mesh.pipe > 1));
+  }
   if (options.schedule.has_value()) {
     const double lr = options.optimizer.has_value() ? options.optimizer->hyper.lr : 1;
     values.emplace_back("schedule", to_text(*options.schedule, lr));

@@ -370,7 +370,8 @@ std::string describe_run(const Options& options, const shard::Plan& plan,
       if (!unit.resident) bytes += unit.whole_bytes();
     }
     text += fmt::format(
-        "\npipeline                every micro-batch gathers {} for forward and again for backward; "
+        "\npipeline                every micro-batch gathers {} for forward and again for "
+        "backward; "
         "stage 1 would not",
         format_bytes(bytes));
   }

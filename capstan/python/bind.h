@@ -18,5 +18,6 @@ void bind_profile(pybind11::module_& module);
 void bind_params(pybind11::module_& module);
 void bind_engine(pybind11::module_& module);
 void bind_stored(pybind11::module_& module);
+void bind_pipeline(pybind11::module_& module);
 
 }  // namespace capstan::python

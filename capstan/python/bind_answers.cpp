@@ -78,8 +78,9 @@ void bind_answers(ConfigClass& config) {
       "shards_optimizer", [](const Resolved& r) { return policy_of(r).shards_optimizer(); },
       "Whether each rank keeps only its shard of the optimizer's state.");
   ask(
-      "shards_gradients", [](const Resolved& r) { return policy_of(r).shards_gradients(); },
-      "Likewise of the gradients, between the backwards of a step.");
+      "shards_gradients",
+      [](const Resolved& r) { return shard::stage_shards_gradients(r.engine.shard.stage); },
+      "Likewise of the gradients, by its stage: whatever capstan.reduce_schedule makes of it.");
   ask(
       "shards_params", [](const Resolved& r) { return policy_of(r).shards_params(); },
       "Likewise of the parameters, between their uses.");

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include <pybind11/stl.h>
@@ -129,6 +130,11 @@ void bind_step(py::class_<PyEngine>& type) {
       .def("describe", [](PyEngine& self) { return self.engine().describe(); });
 }
 
+// What does not divide is the engine's to refuse.
+int data_ranks(const engine::MeshOptions& mesh, int world_size) {
+  return std::max(1, world_size / std::max(1, mesh.product()));
+}
+
 }  // namespace
 
 void bind_engine(py::module_& module) {
@@ -160,21 +166,31 @@ void bind_engine(py::module_& module) {
       .def_readwrite("stored_buffers", &PyModel::stored_buffers)
       .def_readwrite("aliases", &PyModel::aliases)
       .def_readwrite("tree", &PyModel::tree)
+      .def_readwrite("ties", &PyModel::ties)
       .def_readwrite("loose", &PyModel::loose)
       .def_readwrite("device", &PyModel::device);
+  py::class_<engine::MeshOptions>(module, "MeshOptions", "How many ranks share one model.")
+      .def(py::init<int, int, int>(), py::kw_only(), py::arg("pipe") = 1, py::arg("sequence") = 1,
+           py::arg("tensor") = 1)
+      .def_readonly("pipe", &engine::MeshOptions::pipe)
+      .def_readonly("sequence", &engine::MeshOptions::sequence)
+      .def_readonly("tensor", &engine::MeshOptions::tensor)
+      .def("data_ranks", &data_ranks, py::arg("world_size"),
+           "How many data-parallel ranks of so many are left.");
   py::class_<PyEngine> type(module, "Engine", "The engine behind capstan.Engine.");
   type.def(py::init([](const PyModel& model, const config::Resolved& config,
                        std::shared_ptr<comm::Group> group, const py::object& optimizer,
                        std::vector<std::pair<std::string, std::string>> shared, py::object log,
-                       py::object make_parts) {
+                       py::object make_parts, const engine::MeshOptions& mesh) {
              PyOptimizer read = read_optimizer(optimizer);
              read.shared = std::move(shared);
-             return std::make_unique<PyEngine>(model, config,
-                                               PyRanks{std::move(group), std::move(make_parts)},
-                                               read, std::move(log));
+             return std::make_unique<PyEngine>(
+                 model, config, PyRanks{std::move(group), std::move(make_parts), mesh}, read,
+                 std::move(log));
            }),
            py::arg("model"), py::arg("config"), py::arg("group"), py::arg("optimizer"),
-           py::arg("shared"), py::arg("log"), py::arg("make_parts"));
+           py::arg("shared"), py::arg("log"), py::arg("make_parts"),
+           py::arg("mesh") = engine::MeshOptions());
   bind_use(type);
   bind_step(type);
   bind_access(type);

@@ -42,6 +42,12 @@ shard::ModelView view_of(const PyModel& model, const shard::Options& options) {
   return view;
 }
 
+// Shared, as the mesh's own groups are not: what is left of a model outlives its engine.
+std::shared_ptr<comm::Group> peers_of(const layout::Mesh& mesh, const py::object& make_parts) {
+  const py::gil_scoped_acquire gil;
+  return make_parts(mesh.groups(layout::kPeerAxes)).cast<std::shared_ptr<comm::Group>>();
+}
+
 }  // namespace
 
 class PyEngine::Log final : public Logger {
@@ -72,7 +78,8 @@ class PyEngine::Parts final : public comm::GroupMaker {
 PyEngine::PyEngine(const PyModel& model, const config::Resolved& config, PyRanks ranks,
                    const PyOptimizer& optimizer, py::object log)
     : group_(std::move(ranks.group)),
-      parts_(std::make_shared<Parts>(shared_object(std::move(ranks.make_parts)))),
+      peers_(group_),
+      parts_(std::make_shared<Parts>(shared_object(ranks.make_parts))),
       log_(std::make_shared<Log>(shared_object(std::move(log)))) {
   engine::Options options = config.engine;
   const bool given = !optimizer.kind.empty() || !optimizer.make_step.is_none();
@@ -81,6 +88,7 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config, PyRanks
     options.optimizer.reset();
   }
   options.precision.cast_inputs = false;  // done once, at the root
+  options.mesh.pipe = ranks.mesh.pipe;    // the model says; the rest is the configuration's
   engine::Parts parts{.group = {*group_, *parts_}, .logger = log_.get()};
   parts.shared = config::shared_values(config.table);
   parts.shared.insert(parts.shared.end(), optimizer.shared.begin(), optimizer.shared.end());
@@ -88,6 +96,9 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config, PyRanks
     parts.extras.buffers.push_back({name, tensor});
   }
   parts.extras.aliases = model.aliases;
+  for (const auto& [key, stages, params] : model.ties) {
+    parts.ties.push_back({.tie = {.key = key, .stages = stages}, .params = params});
+  }
   if (!optimizer.kind.empty()) {
     options.optimizer = kernel_options(optimizer, to_kind(optimizer.kind));
   } else if (given) {
@@ -103,6 +114,8 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config, PyRanks
   }
   const py::gil_scoped_release released;
   engine_ = {new engine::Engine(std::move(view), std::move(options), std::move(parts)), Drop()};
+  const layout::Mesh& mesh = engine_->mesh().mesh();
+  if (mesh.size(layout::kPeerAxes) < mesh.world_size()) peers_ = peers_of(mesh, ranks.make_parts);
 }
 
 std::vector<std::pair<std::string, bool>> PyEngine::boundaries() const {

@@ -34,6 +34,8 @@ struct PyModel {
   std::vector<std::pair<std::string, at::Tensor>> stored_buffers;  // those that checkpoints hold
   std::map<std::string, std::string> aliases;  // second name of a tied parameter -> its first
   std::vector<Node> tree;
+  // Key, stages and own names of weights that stages of a pipeline share; see engine/parts.h.
+  std::vector<std::tuple<std::string, std::vector<int>, std::vector<std::string>>> ties;
   std::vector<std::shared_ptr<shard::LooseShard>> loose;  // by parameter; empty: none is sharded
   std::optional<c10::Device> device;
 };
@@ -42,6 +44,7 @@ struct PyModel {
 struct PyRanks {
   std::shared_ptr<comm::Group> group;
   pybind11::object make_parts;
+  engine::MeshOptions mesh = {};
 };
 
 // Threads: one caller at a time; needs no GIL but where a callable is called.
@@ -73,7 +76,7 @@ class PyEngine {
   void note_change() { ++changes_; }
   // For the model to keep when this ends; see shard/loose_shard.h.
   std::vector<std::shared_ptr<shard::LooseShard>> leave_shards() {
-    return shard::leave_shards(sharded(), group_);
+    return shard::leave_shards(sharded(), peers_);
   }
 
  private:
@@ -83,6 +86,7 @@ class PyEngine {
   std::int64_t changes_ = 0;
   std::vector<std::string> boundary_names_;
   std::shared_ptr<comm::Group> group_;
+  std::shared_ptr<comm::Group> peers_;  // of all ranks, those that shards are cut over
   std::shared_ptr<comm::GroupMaker> parts_;
   std::shared_ptr<Logger> log_;
   std::shared_ptr<engine::Engine> engine_;  // ends without the GIL

@@ -26,18 +26,25 @@ std::vector<layout::ElemRange> even_ranges(std::int64_t numel, std::int64_t elem
   return ranges;
 }
 
-// Of every rank; several may have the same.
-std::vector<layout::ElemRange> ranges_of_slot(const ShardedModel& model, std::size_t unit,
-                                              std::size_t slot) {
-  const UnitSpec& spec = model.plan().units[unit];
-  const layout::Mesh& mesh = model.mesh().mesh();
+// The ranks that have the same parameters between them, and this one.
+std::vector<int> peers_of(const comm::MeshGroups& mesh) {
+  for (std::vector<int>& ranks : mesh.mesh().groups(layout::kPeerAxes)) {
+    if (std::ranges::find(ranks, mesh.all().rank()) != ranks.end()) return std::move(ranks);
+  }
+  return {};
+}
+
+// Of every peer; several may have the same.
+std::vector<layout::ElemRange> ranges_of_slot(const layout::Mesh& mesh, const UnitSpec& spec,
+                                              std::size_t slot, const std::vector<int>& peers) {
   const layout::ElemRange all = spec.layout.slots()[slot];
-  std::vector<layout::ElemRange> ranges(static_cast<std::size_t>(mesh.world_size()));
-  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+  std::vector<layout::ElemRange> ranges;
+  for (const int rank : peers) {
     const layout::ElemRange shard = spec.layout.shard(mesh.place(spec.axes.cut, rank));
     const layout::ElemRange both = layout::intersect(shard, all);
-    if (both.size() == 0) continue;
-    ranges[static_cast<std::size_t>(rank)] = {both.begin - all.begin, both.end - all.begin};
+    const bool any = both.size() > 0;
+    ranges.push_back(any ? layout::ElemRange{both.begin - all.begin, both.end - all.begin}
+                         : layout::ElemRange{});
   }
   return ranges;
 }
@@ -157,6 +164,8 @@ std::vector<std::shared_ptr<LooseShard>> leave_shards(ShardedModel& model,
   std::vector<std::shared_ptr<LooseShard>> left(plan.params.size());
   if (model.settings().policy.params != Gather::per_use) return left;
   const at::NoGradGuard no_grad;
+  const comm::MeshGroups& mesh = model.mesh();
+  const std::vector<int> peers = peers_of(mesh);
   model.settle_updates();
   for (std::size_t u = 0; u < plan.units.size(); ++u) {
     Unit& unit = model.unit(static_cast<int>(u));
@@ -174,7 +183,7 @@ std::vector<std::shared_ptr<LooseShard>> leave_shards(ShardedModel& model,
           LooseShard::Left{.placeholder = unit.placeholder(static_cast<int>(slot)),
                            .sizes = spec.sizes,
                            .part = on_disk ? part.clone() : part,
-                           .ranges = ranges_of_slot(model, u, slot)});
+                           .ranges = ranges_of_slot(mesh.mesh(), plan.units[u], slot, peers)});
     }
   }
   return left;

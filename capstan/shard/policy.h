@@ -17,15 +17,17 @@ struct Policy {
 
   bool shards_params() const { return params == Gather::per_use; }
   bool shards_optimizer() const { return params != Gather::never; }
-  // Between the backwards of a step.
-  bool shards_gradients() const {
-    return shards_optimizer() && reduce == ReduceSchedule::per_backward;
-  }
   bool operator==(const Policy&) const = default;
 };
 
 // The only place in the project that knows what the numbers mean. Throws ConfigError for a stage
 // outside 0 to 3.
 Policy policy_for(const Options& options);
+
+// Whether a stage is one of those that shard gradients, whatever the schedule of the run makes of
+// it: for programs that go by stages.
+constexpr bool stage_shards_gradients(int stage) {
+  return default_reduce_schedule(stage) == ReduceSchedule::per_backward;
+}
 
 }  // namespace capstan::shard

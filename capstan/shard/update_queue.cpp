@@ -75,10 +75,9 @@ void UpdateQueue::run_early(int unit, std::unique_lock<std::mutex>& lock) {
   }
   lock.lock();
   if (failure != nullptr) early_failure_ = failure;
-  const bool dropped = std::exchange(dropped_, false);
-  const bool wanted = failure == nullptr && !dropped;
-  at(unit).state = wanted ? UpdateState::made : UpdateState::idle;
-  if (wanted) at(unit).fresh = std::move(fresh);
+  dropped_ = false;  // who gave it up waits for us, and then drops what was made
+  at(unit).state = failure == nullptr ? UpdateState::made : UpdateState::idle;
+  at(unit).fresh = std::move(fresh);
 }
 
 void UpdateQueue::run_late(int unit, std::unique_lock<std::mutex>& lock) {

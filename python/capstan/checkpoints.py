@@ -83,7 +83,7 @@ class Checkpoints:
         """The module's state dict on rank 0's CPU, None on the others. Tensors are gathered one at a time; tied names share
         one. Collective."""
         self._check_open()
-        state, first, keep = OrderedDict(), {}, self._is_first()
+        state, first, keep = OrderedDict(), {}, self._keeps_whole()
         known = {id(p): n for n, p in self.module.named_parameters()}
         for name, value in self.module.state_dict(keep_vars=True).items():
             if not isinstance(value, torch.nn.Parameter):
@@ -131,6 +131,10 @@ class Checkpoints:
                 error = caught
         if together and self.core_group.any(torch.tensor(error is not None, device=self.device)) or error is not None:
             raise IoError("the weights could not be written", path, "see the error of rank 0") from error
+
+    def _keeps_whole(self):
+        """Whether this rank keeps what all have gathered."""
+        return self._is_first()
 
     def _is_first(self):
         """Whether this rank writes files for all."""

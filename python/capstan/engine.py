@@ -51,9 +51,10 @@ class Engine(Checkpoints, torch.nn.Module):
         >>> engine.step()
 
     `lr_scheduler`, a schedule over that optimizer, is saved and loaded with checkpoints; calling its step() is up to you.
+    `mesh`: how many of the ranks share one model, of which each has its own part; by default each has all of it.
     """
 
-    def __init__(self, model, config, *, optimizer=None, lr_scheduler=None, group=None, device=None, travel=None):
+    def __init__(self, model, config, *, optimizer=None, lr_scheduler=None, group=None, device=None, travel=None, mesh=None):
         super().__init__()
         self.core = self._use_hooks = self._late = None
         self._fused = []
@@ -65,17 +66,19 @@ class Engine(Checkpoints, torch.nn.Module):
         params.check_values(model)
         process_group.init_distributed()
         self.device = torch.device(device or self._device_of(model))
-        self.core_config = self._resolve(config, dist.get_world_size(group))
+        mesh = _C.MeshOptions() if mesh is None else mesh
+        self.core_config = self._resolve(config, mesh.data_ranks(dist.get_world_size(group)))
         self._check_optimizer(optimizer)
         self.core_group = process_group.core_group(group, self.device, self.core_config)
         for what, where, fix in self.core_config.warnings:
             logger.warning("%s (%s)%s", what, where, fix and f": {fix}", stacklevel=stacklevel())
         self.view = ModelView(model, self.device, travel)
+        self.view.core.ties = self._ties()
         self.group_names = optimizers.group_names(optimizer, self.view)
         given = optimizers.core_optimizer(optimizer, self.view)
         self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given,
-                              optimizers.shared_values(optimizer), self._log,
-                              process_group.parts_maker(group, self.device, self.core_config, self.core_group))
+                              optimizers.shared_values(optimizer, whole=mesh.pipe == 1), self._log,
+                              process_group.parts_maker(group, self.device, self.core_config, self.core_group), mesh)
         self._process = os.getpid()
         _open.add(self)
         self.view.core = None
@@ -83,6 +86,10 @@ class Engine(Checkpoints, torch.nn.Module):
         self._report = None
         self._sent_groups = None
         self._take_over()
+
+    def _ties(self):
+        """(key, stages, names of ours) of weights that several stages of a pipeline share, the same keys on all stages."""
+        return []
 
     def _resolve(self, config, ranks):
         """`config`: a dict, a file's name, JSON text, or that text in base64."""

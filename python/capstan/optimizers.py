@@ -203,13 +203,14 @@ def _cut(state, numel, piece, begin):
     return cut
 
 
-def shared_values(optimizer):
-    """What the ranks' optimizers must have alike, as (name, text): the class and every plain value of its groups."""
+def shared_values(optimizer, whole=True):
+    """What the ranks' optimizers must have alike, as (name, text): the class and every plain value of its groups, and
+    their sizes where each rank has the `whole` model."""
     if optimizer is None:
         return []
     values = [("optimizer", type(optimizer).__name__)]
     for index, group in enumerate(optimizer.param_groups):
-        values.append((f"optimizer.param_groups[{index}]", f"{len(group['params'])} parameters"))
+        values += [(f"optimizer.param_groups[{index}]", f"{len(group['params'])} parameters")] if whole else []
         values += [(f"optimizer.param_groups[{index}][{key!r}]", repr(value)) for key, value in sorted(group.items())
                    if isinstance(value, (bool, int, float, str, tuple)) or value is None]
     return values

@@ -97,23 +97,24 @@ def core_group(process_group=None, device="cpu", config=None, beside=None):
     return _C.Group(backend, name, seconds, dist.distributed_c10d._get_default_store(), ordered, beside)
 
 
-def parts_maker(process_group, device, config, beside):
-    """A function of lists that hold every rank once: the group of the list that this rank is in. All ranks call it alike."""
+def part_of(process_group, parts):
+    """Of lists that hold every rank of a group once: the group of the list that this rank is in. All ranks call it alike."""
     group = dist.group.WORLD if process_group is None else process_group
     ranks = dist.get_process_group_ranks(group)
+    made = _parts.setdefault(group, {})
+    key = str(parts)
+    if key not in made:  # engines of one job share them: each is a connection between ranks
+        backend = dist.get_backend(group)
+        for part in parts:
+            one = dist.new_group([ranks[r] for r in part], backend=backend)
+            if group.rank() in part:
+                made[key] = one
+    return made[key]
 
-    def make(parts):
-        made = _parts.setdefault(group, {})
-        key = str(parts)
-        if key not in made:  # engines of one job share them: each is a connection between ranks
-            backend = dist.get_backend(group)
-            for part in parts:
-                one = dist.new_group([ranks[r] for r in part], backend=backend)
-                if group.rank() in part:
-                    made[key] = one
-        return core_group(made[key], device, config, beside)
 
-    return make
+def parts_maker(process_group, device, config, beside):
+    """A function of such lists, which gives our group over that of torch.distributed."""
+    return lambda parts: core_group(part_of(process_group, parts), device, config, beside)
 
 
 def _check_backend(wanted, used):

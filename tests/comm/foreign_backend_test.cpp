@@ -121,6 +121,22 @@ TEST(Watch, TellsPeersThatWaitWhyARankGaveUp) {
   EXPECT_EQ(reason.get(), "the data file is gone");
 }
 
+TEST(Watch, TellsARankThatWaitsForOnePeerToo) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::promise<std::string> told;
+  WatchedRank waits(make_store_channel(store, "group."), Watch::Place{.rank = 0, .size = 2},
+                    [&](const std::string& reason) { told.set_value(reason); });
+  const auto never = c10::make_intrusive<OpWork>(0, c10d::OpType::UNKNOWN);
+  const Watch::Ticket ticket = waits.watch.add_to_peer(*never);
+  WatchedRank gives_up(make_store_channel(store, "group."), Watch::Place{.rank = 1, .size = 2},
+                       [](const std::string&) {});
+  auto reason = told.get_future();
+  EXPECT_EQ(reason.wait_for(1500ms), std::future_status::timeout);  // it may take its time
+  gives_up.watch.give_up("the data file is gone");
+  ASSERT_EQ(reason.wait_for(60s), std::future_status::ready);
+  EXPECT_EQ(reason.get(), "the data file is gone");
+}
+
 // Nothing stalls here: a backend that moves the bytes of different units of one size.
 TEST(Watch, FindsOrdersThatDifferAlthoughEveryOperationEnds) {
   const auto store = c10::make_intrusive<c10d::HashStore>();

@@ -86,7 +86,7 @@ TEST(Batch, RanksThatCannotShareSequencesEquallyAreRefused) {
       problems_of("sequence_parallel_size: 4", ranks(6)),
       HasSubstr("6 ranks (command line: -n 6) cannot form groups of 4 (sequence_parallel_size)"));
   EXPECT_THAT(problems_of("sequence_parallel_size: 4", ranks(2)),
-              HasSubstr("2 ranks (command line: -n 2) cannot share"));
+              HasSubstr("2 ranks (command line: -n 2) cannot form groups"));
 }
 
 TEST(Batch, TheDataParallelSizeIsCheckedAgainstWhatResults) {

@@ -90,7 +90,8 @@ TEST_F(ConfigCommand, ReadsTheWorldSizeOfTheEnvironment) {
 }
 
 TEST_F(ConfigCommand, PrintsSchemaFeaturesAndReferencePage) {
-  EXPECT_THAT(run("features").output, HasSubstr("| pipeline parallelism | refused | `pipeline` |"));
+  EXPECT_THAT(run("features").output,
+              HasSubstr("| sparse attention | refused | `sparse_attention`"));
   EXPECT_THAT(run("schema").output, StartsWith("{\n  \"$schema\""));
   EXPECT_EQ(run("docs").output, read_source_file("docs/config.md"));
 }

@@ -117,6 +117,18 @@ TEST(Doors, ThePackageDeepspeedShufflesAsTorchDoes) {
   EXPECT_EQ(seed(R"({"capstan": {"seed": 7}})", at_door(Door::deepspeed_package)), 7u);
 }
 
+TEST(Doors, AKeyOfSuchAFeatureIsRefusedElsewhereToo) {
+  for (const char* text : {R"({"pipeline": {"activation_checkpoint_interval": 2}})",
+                           R"({"capstan": {"pipeline_schedule": "gpipe"}})"}) {
+    EXPECT_EQ(problems_of(text, at_door(Door::deepspeed_package)), "");
+    for (const Door door : {Door::program, Door::capstan_package}) {
+      EXPECT_THAT(problems_of(text, at_door(door)),
+                  HasSubstr("pipeline parallelism: only in the package deepspeed"));
+    }
+  }
+  EXPECT_EQ(problems_of(R"({"pipeline": {"stages": "auto"}})", at_door(Door::program)), "");
+}
+
 TEST(Doors, AFeatureOfOnePackageIsRefusedElsewhereAndTheMessageNamesIt) {
   const char* const text = R"({"torch_autocast": {"enabled": true, "dtype": "bfloat16"}})";
   EXPECT_EQ(problems_of(text, at_door(Door::deepspeed_package)), "");
@@ -205,7 +217,7 @@ TEST(TensorRanks, OfTheCommandLineTakeThePlaceOfTheFiles) {
 TEST(TensorRanks, AreForTheProgramsOwnModels) {
   EXPECT_THAT(
       problems_of(R"({"tensor_parallel": {"autotp_size": 2}})", at_door(Door::deepspeed_package)),
-      HasSubstr("only the program capstan splits layers"));
+      HasSubstr("tensor parallelism: only in the program capstan"));
 }
 
 }  // namespace

@@ -131,7 +131,9 @@ TEST(Schema, EveryHonouredKeyChangesTheOptions) {
     for (const Key& key : section.keys) {
       if (standing_of(section, key) != Standing::honoured) continue;
       // The packages read these from the table themselves; tests/python looks at their effect.
-      if (!key.acts_for(Door::program) || section.feature == Feature::autocast) continue;
+      const auto feature = key.feature.has_value() ? key.feature : section.feature;
+      const bool packages = feature.has_value() && only_door(*feature).has_value();
+      if (!key.acts_for(Door::program) || packages) continue;
       if (key.type == Type::passed) continue;
       if (!key.value_needs.empty() && key.type == Type::choice && key.name == "device") continue;
       const std::string path = join_path(section.path, key.name);

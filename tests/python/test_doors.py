@@ -125,10 +125,10 @@ def test_optimizers_have_the_defaults_of_the_core(kind):
 # By hand is what their users call on their own, without an engine: tensors of any model, timers, names of files.
 ON_ITS_OWN = {"checkpoint/deepspeed_checkpoint.py", "checkpoint/model_3d.py", "comm/comm.py", "comm/utils.py",
               "runtime/activation_checkpointing/offload_activations.py", "runtime/comm/coalesced_collectives.py",
-              "runtime/utils.py", "utils/comms_logging.py", "utils/timer.py"}
+              "runtime/pipe/axes.py", "runtime/pipe/schedule.py", "runtime/utils.py", "utils/comms_logging.py", "utils/timer.py"}
 
 # These divide numbers of ranks that the caller's mpu or arguments give.
-RATIOS = {"runtime/config.py", "runtime/engine.py", "utils/groups.py"}
+RATIOS = {"runtime/config.py", "runtime/engine.py", "runtime/pipe/module.py", "utils/groups.py"}
 
 
 def decided_by_hand(path, tree):
@@ -218,7 +218,7 @@ def test_a_section_read_alone_has_what_its_users_know():
 
 
 @pytest.mark.parametrize("stage, schedule, kinds", [(0, None, ""), (1, None, "o"), (2, None, "og"), (3, None, "ogp"),
-                                                    (2, "at_step", "o"), (1, "per_backward", "og")])
+                                                    (2, "at_step", "og"), (1, "per_backward", "o")])
 def test_what_a_run_shards_is_the_cores_policy(stage, schedule, kinds):
     config = {"zero_optimization": {"stage": stage}, "capstan": {"reduce_schedule": schedule} if schedule else {}}
     view = _C.resolve_config(_C.read_config(config), reads_only=True)

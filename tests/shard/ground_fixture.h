@@ -16,7 +16,8 @@ struct GroundOfUnits {
 
   GroundOfUnits(comm::Group& group, int units, Settings of)
       : settings(std::move(of)),
-        groups{group, std::vector<UnitGroups>(static_cast<std::size_t>(units), {.cut = &group})},
+        groups{group, group,
+               std::vector<UnitGroups>(static_cast<std::size_t>(units), {.cut = &group})},
         plan(plan_of(units, group.size())),
         homes(choose_homes(plan, settings.policy, settings.host.homes)),
         places(c10::kCPU,

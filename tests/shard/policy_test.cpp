@@ -19,27 +19,21 @@ TEST(Policy, StagesAreValues) {
   EXPECT_THROW(policy_for({.stage = 4}), ConfigError);
 }
 
-// Of the optimizer's state, the gradients between backwards, the parameters between uses.
-std::string sharded(const Policy& policy) {
+// Of the optimizer's state, the gradients, the parameters.
+std::string sharded_at(int stage) {
+  const Policy policy = policy_for({.stage = stage});
   std::string kinds;
   if (policy.shards_optimizer()) kinds += 'o';
-  if (policy.shards_gradients()) kinds += 'g';
+  if (stage_shards_gradients(stage)) kinds += 'g';
   if (policy.shards_params()) kinds += 'p';
   return kinds;
 }
 
 TEST(Policy, EveryStageShardsOneKindMore) {
-  EXPECT_EQ(sharded(policy_for({.stage = 0})), "");
-  EXPECT_EQ(sharded(policy_for({.stage = 1})), "o");
-  EXPECT_EQ(sharded(policy_for({.stage = 2})), "og");
-  EXPECT_EQ(sharded(policy_for({.stage = 3})), "ogp");
-}
-
-TEST(Policy, GradientsStayWholeUntilTheStepWhereTheyAreReducedThere) {
-  EXPECT_EQ(sharded(policy_for({.stage = 2, .reduce_schedule = ReduceSchedule::at_step})), "o");
-  EXPECT_EQ(sharded(policy_for({.stage = 1, .reduce_schedule = ReduceSchedule::per_backward})),
-            "og");
-  EXPECT_EQ(sharded(policy_for({.stage = 0, .reduce_schedule = ReduceSchedule::per_backward})), "");
+  EXPECT_EQ(sharded_at(0), "");
+  EXPECT_EQ(sharded_at(1), "o");
+  EXPECT_EQ(sharded_at(2), "og");
+  EXPECT_EQ(sharded_at(3), "ogp");
 }
 
 }  // namespace

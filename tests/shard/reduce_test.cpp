@@ -19,7 +19,7 @@ struct Reducing {
   Reducing(comm::Group& group, Plan of, const ReduceSettings& settings)
       : plan(std::move(of)),
         pool(c10::kCPU, ledger),
-        groups{group, std::vector<UnitGroups>(plan.units.size(), {.cut = &group})},
+        groups{group, group, std::vector<UnitGroups>(plan.units.size(), {.cut = &group})},
         reducer(plan, groups, pool, settings) {}
 
   Plan plan;

@@ -16,11 +16,6 @@ NAMES = {
                                                      "all_to_all_quant_reduce() all_to_all_loco_quant_reduce()"),
     "deepspeed.runtime.fp16.onebit": ("deepspeed.runtime.fp16.onebit.", "OnebitAdam OnebitLamb ZeroOneAdam"),
     "deepspeed.runtime.hybrid_engine": ("deepspeed.", "DeepSpeedHybridEngine"),
-    "deepspeed.runtime.pipe": ("deepspeed.pipe.", "PipelineModule LayerSpec TiedLayerSpec"),
-    "deepspeed.runtime.pipe.engine": ("deepspeed.", "PipelineEngine"),
-    "deepspeed.runtime.pipe.topology": ("deepspeed.runtime.pipe.topology.",
-                                        "ProcessTopology PipeDataParallelTopology PipeModelDataParallelTopology "
-                                        "PipelineParallelGrid"),
     "deepspeed.sequence.fpdt_layer": ("deepspeed.sequence.fpdt_layer.", "FPDT_Attention FPDT_FFN FPDT_InputConstruct "
                                       "FPDT_LogitsLoss _FPDTGPUOffloadingAttentionImpl_"),
     "deepspeed.runtime.utils": ("", "get_norm_with_moe_layers()"),

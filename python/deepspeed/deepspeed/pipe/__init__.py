@@ -1,3 +1,3 @@
-"""Pipeline parallelism: the names only."""
+"""Pipeline parallelism: what scripts import."""
 
-from deepspeed.runtime.pipe import LayerSpec, PipelineModule, TiedLayerSpec  # noqa: F401
+from deepspeed.runtime.pipe import LayerSpec, PipelineModule, ProcessTopology, TiedLayerSpec  # noqa: F401

@@ -42,6 +42,8 @@ def _counter(*fields):
 
 class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
 
+    is_pipeline = False  # whether the model is cut into stages
+
     def __init__(self, args, model, optimizer=None, model_parameters=None, training_data=None, lr_scheduler=None,
                  mpu=None, dist_init_required=None, collate_fn=None, config=None, config_class=None, mesh_device=None,
                  dont_change_device=False):
@@ -63,8 +65,9 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         parameters = self._parameters_of(model, model_parameters)
         base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
         self.basic_optimizer = base
-        capstan.Engine.__init__(self, model, self._config, optimizer=base, group=self.seq_data_parallel_group,
-                                device=self.device, travel=self._travel(model))
+        group, mesh = self._ranks()
+        capstan.Engine.__init__(self, model, self._config, optimizer=base, group=group, device=self.device,
+                                travel=self._travel(model), mesh=mesh)
         checkpointing.configure_from(self._config)
         self.optimizer = optimizer_choice.wrap_optimizer(self, base)
         self.lr_scheduler = optimizer_choice.choose_scheduler(self, lr_scheduler, base)
@@ -99,6 +102,10 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
     def _check_arguments(self, model, optimizer, lr_scheduler):
         self._assert_valid_mixed_precision_config()
         optimizer_choice.check_schedule(lr_scheduler, optimizer)
+        view = self._config.view
+        if not self.is_pipeline and (view.has_section("pipeline") or view.given("capstan.pipeline_schedule")):
+            logger.warning("the configuration speaks of a pipeline (pipeline, capstan.pipeline_schedule), but the model is no "
+                           "PipelineModule: that has no effect")
 
     def _move(self, model):
         """To our device, all but what is sharded: that comes when the engine takes it."""
@@ -139,6 +146,10 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
     def seq_parallel_group(self):
         """The ranks with other parts of the same sequences; None where nobody shares any."""
         return groups.sequence_group(self.seq_data_parallel_group, self.sequence_parallel_size)
+
+    def _ranks(self):
+        """All that train this model, and how they share it (None: each has all of it)."""
+        return self.seq_data_parallel_group, None
 
     @staticmethod
     def _parameters_of(model, model_parameters):
@@ -269,6 +280,9 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         self.core_step(boundary)
         if boundary:
             self._after_step(lr_kwargs)
+        self._note_time(boundary)
+
+    def _note_time(self, boundary):
         self.tput_timer.stop(global_step=boundary)
         if self._spans is not None:
             comm.comms_logger.append_spans(self._spans.take(), self.core_group.size)
@@ -286,7 +300,10 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
     def core_step(self, boundary):
         self._check_open()
         self._send_groups()
-        self._report = self.core.step(boundary)
+        self._take_report(self.core.step(boundary), boundary)
+
+    def _take_report(self, report, boundary):
+        self._report = report
         self._note_steps()
         self.core.expect_backward(True)
         if boundary:

@@ -8,6 +8,8 @@ from deepspeed.comm.comm import init_distributed
 from deepspeed.runtime.config import DeepSpeedConfig
 from deepspeed.runtime.constants import TORCH_DISTRIBUTED_DEFAULT_PORT
 from deepspeed.runtime.engine import DeepSpeedEngine
+from deepspeed.runtime.pipe.engine import PipelineEngine
+from deepspeed.runtime.pipe.module import PipelineModule
 from deepspeed.runtime.zero.partition_parameters import restore_init_context, shutdown_init_context
 from deepspeed.utils.logging import log_dist
 from deepspeed.version import version
@@ -42,12 +44,15 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         if args is not None and getattr(args, "device_rank", None) is not None and "LOCAL_RANK" not in os.environ:
             os.environ["LOCAL_RANK"] = str(args.device_rank)
         given = _config_of(args, config if config is not None else config_params)
+        if isinstance(model, PipelineModule):
+            assert mpu is None, "mpu must be None with pipeline parallelism"
+            mpu = model.mpu()
         parsed = given if isinstance(given, DeepSpeedConfig) else DeepSpeedConfig(
             given, mpu, mesh_param=mesh_param, trains=True)
-        engine = DeepSpeedEngine(args=args, model=model, optimizer=optimizer, model_parameters=model_parameters,
-                                 training_data=training_data, lr_scheduler=lr_scheduler, mpu=mpu,
-                                 dist_init_required=dist_init_required, collate_fn=collate_fn, config=given,
-                                 config_class=parsed)
+        kind = PipelineEngine if isinstance(model, PipelineModule) else DeepSpeedEngine
+        engine = kind(args=args, model=model, optimizer=optimizer, model_parameters=model_parameters,
+                      training_data=training_data, lr_scheduler=lr_scheduler, mpu=mpu,
+                      dist_init_required=dist_init_required, collate_fn=collate_fn, config=given, config_class=parsed)
     finally:
         restore_init_context()
     return engine, engine.optimizer, engine.training_dataloader, engine.lr_scheduler

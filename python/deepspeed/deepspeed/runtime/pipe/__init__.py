@@ -1,5 +1,4 @@
-"""Pipeline parallelism: the names only."""
+"""Pipeline parallelism."""
 
-from deepspeed.later import names_of
-
-globals().update(names_of(__name__))
+from deepspeed.runtime.pipe.module import LayerSpec, PipelineModule, TiedLayerSpec  # noqa: F401
+from deepspeed.runtime.pipe.topology import ProcessTopology  # noqa: F401

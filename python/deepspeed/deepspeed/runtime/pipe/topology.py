@@ -1,5 +1,5 @@
-"""Grids of ranks for pipelines: the names only."""
+"""Topologies and their grids, under the name that scripts import them by."""
 
-from deepspeed.later import names_of
-
-globals().update(names_of(__name__))
+from deepspeed.runtime.pipe.axes import (PipeDataParallelTopology, PipeModelDataParallelTopology,  # noqa: F401
+                                         ProcessTopology, _prime_factors)
+from deepspeed.runtime.pipe.grid import PipelineParallelGrid  # noqa: F401

@@ -1,0 +1,55 @@
+// A pipeline's stage whose layers live in Python.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <pybind11/pybind11.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "capstan/engine/pipeline_stage.h"
+#include "capstan/pipeline/executor.h"
+#include "capstan/python/py_engine.h"
+
+namespace capstan::python {
+
+// Trains and evaluates one stage. `calls` has the methods
+//   inputs(micro_batch) -> tensors   on the first stage
+//   labels(micro_batch)              on the last one, which keeps them itself
+//   forward(tensors) -> tensors      on the last stage it returns none and keeps its outputs
+//   loss() -> tensor                 of the outputs and labels that are kept longest
+// Micro-batches are loaded and run forward in their order.
+//
+// Threads: one caller at a time, without the GIL; it is taken for each call alone, so that other
+//          threads of Python run while this one waits for another rank.
+// Errors:  see pipeline::Executor; what Python raised is nested in its CommError.
+class PyPipeline {
+ public:
+  // The engine must outlive this.
+  PyPipeline(PyEngine& engine, pybind11::object calls);
+
+  // One step with a schedule of this name: the losses on the last stage, else nothing.
+  std::vector<at::Tensor> train(const std::string& schedule, int micro_batches);
+  engine::StepReport last_step() const { return trained_->last_step(); }
+  // Forwards only, any number of micro-batches.
+  std::vector<at::Tensor> evaluate(int micro_batches);
+
+  // What the last stages say, for each data-parallel rank in order; the same on all ranks. All give
+  // equally many numbers; those of other stages do not count. Collective.
+  std::vector<std::vector<double>> tell(const std::vector<double>& mine);
+  // Over the data-parallel ranks of this stage. Collective among them.
+  at::Tensor mean(const at::Tensor& tensor);
+
+ private:
+  pipeline::Shape shape(int micro_batches) const;
+
+  PyEngine& engine_;
+  comm::Group& pipe_;
+  std::shared_ptr<pybind11::object> calls_;
+  std::string schedule_;  // of executor_
+  std::unique_ptr<engine::PipelineStage> trained_;
+  std::unique_ptr<pipeline::Executor> executor_;
+};
+
+}  // namespace capstan::python
