@@ -155,8 +155,13 @@ def test_this_check_finds_what_it_is_for():
 # What a stage, a loss scale and a key that is not given mean
 
 
+# Stages of a pipeline are places in it, not numbers with a meaning.
+PIPELINE_STAGES = {"stage_id", "num_stages", "stages"}
+
+
 def _mentions_stage(node):
-    return any("stage" in getattr(each, "attr", getattr(each, "id", "")) for each in ast.walk(node))
+    names = [getattr(each, "attr", getattr(each, "id", "")) for each in ast.walk(node)]
+    return any("stage" in name and name not in PIPELINE_STAGES for name in names)
 
 
 def _is_stage_number(node):
@@ -199,7 +204,7 @@ def test_that_check_finds_what_it_is_for():
            "2**self.initial_scale_power", "self.scale_factor = 2.0", 'view.value("seed") if view.given("seed") else 0',
            "dtype_of(self._config.torch_autocast_dtype) or torch.bfloat16", "self._config.view.value('x') or 1",
            '{**defaults, "check_grad_overflow": False}']
-    good = ["stage == other", "self.view is None", "2**30", "self.count = 0", "x if self._config.view.shards_params else None",
+    good = ["stage == other", "self.stage_id == 0", "self.num_stages > 1", "self.view is None", "2**30", "self.count = 0", "x if self._config.view.shards_params else None",
             "list(given) or 1", '{**defaults, "check_grad_overflow": asked}']
     assert [len(list(meanings("runtime/x.py", ast.parse(line)))) for line in bad] == [1] * len(bad)
     assert [len(list(meanings("runtime/x.py", ast.parse(line)))) for line in good] == [0] * len(good)
