@@ -64,7 +64,7 @@ std::vector<Section> tensor_parts() {
           .at_least(0)
           .needs(Feature::tensor_parallel)
           .only_for({Door::program}, Standing::refused,
-                    "only the program capstan splits layers, those of its own models")
+                    "only `capstan train` splits layers, those of its own models")
           .says("So many neighbouring ranks split every layer between them; the number of "
                 "data-parallel ranks is that of all ranks divided by it. 0: off.")
           .costs("A part of weights, optimizer state and computing on each rank; two sums over "
