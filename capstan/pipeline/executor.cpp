@@ -114,7 +114,7 @@ void Executor::execute(const Instruction& instruction) {
     case Op::reduce:
       return stage_.reduce(instruction.chunk);
     case Op::reduce_tied:
-      return;  // no weight is on several stages
+      return;  // with the step, where an engine sums what stages share
     case Op::step:
       return stage_.step();
   }

@@ -26,14 +26,6 @@ std::vector<layout::ElemRange> even_ranges(std::int64_t numel, std::int64_t elem
   return ranges;
 }
 
-// The ranks that have the same parameters between them, and this one.
-std::vector<int> peers_of(const comm::MeshGroups& mesh) {
-  for (std::vector<int>& ranks : mesh.mesh().groups(layout::kPeerAxes)) {
-    if (std::ranges::find(ranks, mesh.all().rank()) != ranks.end()) return std::move(ranks);
-  }
-  return {};
-}
-
 // Of every peer; several may have the same.
 std::vector<layout::ElemRange> ranges_of_slot(const layout::Mesh& mesh, const UnitSpec& spec,
                                               std::size_t slot, const std::vector<int>& peers) {
@@ -165,7 +157,7 @@ std::vector<std::shared_ptr<LooseShard>> leave_shards(ShardedModel& model,
   if (model.settings().policy.params != Gather::per_use) return left;
   const at::NoGradGuard no_grad;
   const comm::MeshGroups& mesh = model.mesh();
-  const std::vector<int> peers = peers_of(mesh);
+  const std::vector<int> peers = mesh.mesh().group(layout::kPeerAxes, mesh.all().rank());
   model.settle_updates();
   for (std::size_t u = 0; u < plan.units.size(); ++u) {
     Unit& unit = model.unit(static_cast<int>(u));

@@ -32,6 +32,10 @@ def config(ranks, stage=1, micro_batches=4, **extra):
                        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, **extra})
 
 
+# Weights stay as they begin, so that no token that is drawn hangs on how a step was rounded.
+STILL = {"type": "AdamW", "params": {"lr": 0.0, "weight_decay": 0.0}}
+
+
 def run(text, folder, *words, ranks=1, pipe=1, steps=4, **how):
     """The losses of the steps and of the validation at the end."""
     metrics = folder / f"{ranks}-{pipe}-{steps}-{len(list(folder.iterdir()))}.jsonl"
@@ -73,8 +77,8 @@ def test_a_run_goes_on_at_another_number_of_stages_and_generates(text, tmp_path)
 
 def test_the_text_at_the_end_is_that_of_the_whole_model(text, tmp_path):
     def sample(ranks, pipe):
-        done = capstan("train", "-n", ranks, "--pipe", pipe, "--config", config(1), "--data", text, "--max-steps", 1, *TINY,
-                       "--sample-tokens", 40)
+        done = capstan("train", "-n", ranks, "--pipe", pipe, "--config", config(1, optimizer=STILL), "--data", text,
+                       "--max-steps", 1, *TINY, "--sample-tokens", 40)
         return done.stdout.split("-" * 72)[1]
 
     assert sample(2, 2) == sample(1, 1)
@@ -84,6 +88,6 @@ def test_it_says_who_has_what_and_what_cannot_be(text):
     done = capstan("train", "-n", 2, "--pipe", 2, "--config", config(1), "--data", text, "--max-steps", 1, *TINY)
     assert "pipeline: stage 0: embeddings, block" in done.stdout
     done = capstan("train", "-n", 3, "--pipe", 2, "--data", text, *TINY, check=False)
-    assert done.returncode == 2 and "3 ranks do not divide into pipelines of 2 stages" in done.stderr
+    assert done.returncode == 2 and "3 ranks cannot be divided into pipelines of 2 stages" in done.stderr
     done = capstan("train", "-n", 2, "--pipe", 2, "--data", text, *TINY, "--layers", 1, check=False)
-    assert done.returncode == 2 and "a model of 1 blocks has too few for 2 stages" in done.stdout + done.stderr
+    assert done.returncode == 2 and "a model of 1 block has too few for 2 stages" in done.stdout + done.stderr

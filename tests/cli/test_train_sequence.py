@@ -1,28 +1,11 @@
 """capstan train --sequence: ranks with parts of the same sequences, as a user runs it."""
 
 import json
-import os
-import subprocess
-from pathlib import Path
 
 import pytest
+from test_train_pipeline import capstan, text  # noqa: F401: text is a fixture
 
-BIN = Path(os.environ["CAPSTAN_BIN"])
 TINY = ["--model", "gpt2-tiny", "--tokens", "64", "--log-every", "1", "--eval-batches", "2", "--dropout", "0"]
-TIMEOUT = 240  # seconds; a run takes a few on an idle machine
-
-
-@pytest.fixture
-def text(tmp_path):
-    lines = [f"The number {i} is followed by the number {i + 1}.\n" for i in range(2000)]
-    (tmp_path / "numbers.txt").write_text("".join(lines))
-    return tmp_path / "numbers.txt"
-
-
-def capstan(*words, check=True):
-    done = subprocess.run([BIN / "capstan", *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT)
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
 
 
 def config(stage, **more):

@@ -103,23 +103,19 @@ inline Result whole_model(const engine::Options& options, int parts) {
   return result;
 }
 
-class ChainStage final : public engine::PipelineStage {
+// Data that follows from the step, the micro-batch and the data rank; what it computes is for
+// others to say.
+class SeededStage : public engine::PipelineStage {
  public:
-  ChainStage(Engine& engine, Chain& model, const Shape& shape, int data_rank)
-      : PipelineStage(engine, shape),
-        model_(model),
-        dtype_(dtype_of(engine.options())),
-        data_rank_(data_rank) {}
+  SeededStage(Engine& engine, const Shape& shape, int data_rank)
+      : PipelineStage(engine, shape), dtype_(dtype_of(engine.options())), data_rank_(data_rank) {}
 
-  Tensors inputs(int micro_batch) override { return {input_of(seed(micro_batch), dtype_)}; }
-  Tensors labels(int micro_batch) override {
+  Tensors inputs(int micro_batch) final { return {input_of(seed(micro_batch), dtype_)}; }
+  Tensors labels(int micro_batch) final {
     labelled_ = micro_batch;
     return {};
   }
-  Tensors forward(int chunk, const Tensors& inputs) override {
-    return {model_->blocks[static_cast<std::size_t>(chunk)](inputs[0])};
-  }
-  at::Tensor loss(const Tensors& outputs, const Tensors&) override {
+  at::Tensor loss(const Tensors& outputs, const Tensors&) final {
     return loss_of_output(outputs[0], seed(labelled_));
   }
 
@@ -128,10 +124,23 @@ class ChainStage final : public engine::PipelineStage {
  private:
   std::uint64_t seed(int micro_batch) const { return seed_of(now, micro_batch, data_rank_); }
 
-  Chain& model_;
   at::ScalarType dtype_;
   int data_rank_;
   int labelled_ = 0;
+};
+
+// Each chunk is one block.
+class ChainStage final : public SeededStage {
+ public:
+  ChainStage(Engine& engine, Chain& model, const Shape& shape, int data_rank)
+      : SeededStage(engine, shape, data_rank), model_(model) {}
+
+  Tensors forward(int chunk, const Tensors& inputs) override {
+    return {model_->blocks[static_cast<std::size_t>(chunk)](inputs[0])};
+  }
+
+ private:
+  Chain& model_;
 };
 
 // Of one rank of the mesh, with what it stands on.

@@ -25,6 +25,17 @@ engine::Options chain_options(int zero, DType dtype = DType::fp32) {
   return options;
 }
 
+struct AllBlocks final : SeededStage {
+  AllBlocks(Engine& engine, const Shape& shape, Chain& model, int data_rank)
+      : SeededStage(engine, shape, data_rank), model(model) {}
+  Tensors forward(int, const Tensors& inputs) override {
+    at::Tensor x = inputs[0];
+    for (auto& block : model->blocks) x = block(x);
+    return {x};
+  }
+  Chain& model;
+};
+
 // Steps begin..end of a run on `stages` x kData ranks, from the checkpoint in `from` if there is
 // one, saved to `to` at the end.
 Result run(const engine::Options& given, int stages, std::pair<int, int> steps,
@@ -47,35 +58,9 @@ Result run(const engine::Options& given, int stages, std::pair<int, int> steps,
       ASSERT_TRUE(loaded.has_value());
       EXPECT_EQ(engine.progress().steps, steps.first);
     }
-    struct Part final : engine::PipelineStage {
-      Part(Engine& engine, const Shape& shape, Chain& model, int step, int data_rank)
-          : PipelineStage(engine, shape),
-            model(model),
-            dtype(dtype_of(engine.options())),
-            now(step),
-            data_rank(data_rank) {}
-      std::uint64_t seed(int micro_batch) const { return seed_of(now, micro_batch, data_rank); }
-      Tensors inputs(int micro_batch) override { return {input_of(seed(micro_batch), dtype)}; }
-      Tensors labels(int micro_batch) override {
-        labelled = micro_batch;
-        return {};
-      }
-      Tensors forward(int, const Tensors& inputs) override {
-        at::Tensor x = inputs[0];
-        for (auto& block : model->blocks) x = block(x);
-        return {x};
-      }
-      at::Tensor loss(const Tensors& outputs, const Tensors&) override {
-        return loss_of_output(outputs[0], seed(labelled));
-      }
-      Chain& model;
-      at::ScalarType dtype;
-      int now;
-      int data_rank;
-      int labelled = 0;
-    };
     const Shape shape = {.stages = stages, .micro_batches = kMicroBatches};
-    Part part(engine, shape, model, steps.first, data_rank);
+    AllBlocks part(engine, shape, model, data_rank);
+    part.now = steps.first;
     pipeline::Executor executor(make_schedule(Kind::one_f_one_b, shape),
                                 engine.mesh().over(layout::Axis::pipe), part, at::kCPU);
     for (; part.now < steps.second; ++part.now) executor.run();

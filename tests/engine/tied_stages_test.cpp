@@ -31,20 +31,12 @@ struct TiedChainImpl : torch::nn::Module {
 };
 TORCH_MODULE(TiedChain);
 
-struct TiedPart final : engine::PipelineStage {
+struct TiedPart final : SeededStage {
   TiedPart(Engine& engine, const Shape& shape, TiedChain& model, int stage, int data_rank)
-      : PipelineStage(engine, shape),
+      : SeededStage(engine, shape, data_rank),
         model(model),
-        dtype(dtype_of(engine.options())),
         first(stage == 0),
-        last(stage == shape.stages - 1),
-        data_rank(data_rank) {}
-  std::uint64_t seed(int micro_batch) const { return seed_of(now, micro_batch, data_rank); }
-  Tensors inputs(int micro_batch) override { return {input_of(seed(micro_batch), dtype)}; }
-  Tensors labels(int micro_batch) override {
-    labelled = micro_batch;
-    return {};
-  }
+        last(stage == shape.stages - 1) {}
   Tensors forward(int, const Tensors& inputs) override {
     at::Tensor x = inputs[0];
     if (first) x = model->shared(x);
@@ -52,16 +44,9 @@ struct TiedPart final : engine::PipelineStage {
     if (last) x = model->shared(x);
     return {x};
   }
-  at::Tensor loss(const Tensors& outputs, const Tensors&) override {
-    return loss_of_output(outputs[0], seed(labelled));
-  }
   TiedChain& model;
-  at::ScalarType dtype;
   bool first;
   bool last;
-  int data_rank;
-  int now = 0;
-  int labelled = 0;
 };
 
 constexpr int kOthers = 6;

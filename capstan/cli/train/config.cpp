@@ -8,6 +8,7 @@
 
 #include "capstan/base/cpu_isa.h"
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
 #include "capstan/json/reader.h"
 #include "capstan/models/registry.h"
 
@@ -40,8 +41,8 @@ void check_pipe(const Arguments& arguments, int ranks) {
                        .fix = "leave out --no-optimizer-step and --no-communication"});
   }
   if (ranks % arguments.pipe == 0) return;
-  throw ConfigError({.what = fmt::format("{} ranks do not divide into pipelines of {} stages",
-                                         ranks, arguments.pipe),
+  throw ConfigError({.what = fmt::format("{} cannot be divided into pipelines of {} stages",
+                                         counted(ranks, "rank"), arguments.pipe),
                      .where = where,
                      .fix = fmt::format("start a multiple of {} ranks, e.g. -n {}", arguments.pipe,
                                         arguments.pipe)});

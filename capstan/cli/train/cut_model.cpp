@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
 #include "capstan/pipeline/partition.h"
 
 namespace capstan::cli::train {
@@ -19,8 +20,8 @@ std::vector<models::BlockRange> cut_model(const models::Blueprint& model, int st
   if (blocks < stages) {
     throw ConfigError(
         {.what = costs.empty() ? fmt::format("a {} cannot be cut into stages", model.title())
-                               : fmt::format("a model of {} blocks has too few for {} stages",
-                                             blocks, stages),
+                               : fmt::format("a model of {} has too few for {} stages",
+                                             counted(blocks, "block"), stages),
          .where = fmt::format("--pipe {}", stages),
          .fix = costs.empty() ? "train it without --pipe" : "give fewer stages, or more --layers"});
   }
