@@ -20,7 +20,7 @@ KEYWORD = re.compile(r"\b(SOURCES|DEPENDS|LINK|PRIVATE)\b")
 LENGTHS = [("test file", re.compile(r"^(tests|python/tests)/.*\.(cpp|h|py|cu)$"), 500),
            ("binding file", re.compile(r"^capstan/python/.*\.cpp$"), 200),
            ("header", re.compile(r"\.(h|cuh)$"), 200),
-           ("source", re.compile(r"\.(cpp|cu)$"), 400)]
+           ("source", re.compile(r"\.(cpp|cu|py)$"), 400)]
 # Keys of a configuration in a text. Folders below config name an option by its field; see base/option_names.h.
 KEY = re.compile(r'"[^"\n]*\b(zero_optimization|stage3_\w+|offload_(?:optimizer|param)\.\w+|activation_checkpointing\.|aio\.'
                  r'|train_(?:micro_)?batch_size\w*|capstan\.(?:units|backend|recompute|\w+_dtype|\w+_updates))')

@@ -5,7 +5,6 @@ import os
 import weakref
 
 import torch
-import torch.distributed as dist
 
 import capstan
 from capstan import params as sharded_params
@@ -18,9 +17,9 @@ from deepspeed.comm import comm
 from deepspeed.runtime import optimizer_choice
 from deepspeed.runtime.activation_checkpointing import checkpointing
 from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
+from deepspeed.runtime.engine_ranks import EngineRanks
 from deepspeed.runtime.engine_settings import EngineSettings
 from deepspeed.runtime.hand_back import hand_back
-from deepspeed.utils import groups
 from deepspeed.utils.logging import log_dist, logger, set_log_level_from_string
 from deepspeed.utils.z3_leaf_module import as_list
 from deepspeed.utils.timer import ThroughputTimer
@@ -40,7 +39,7 @@ def _counter(*fields):
     return property(lambda self: getattr(self._progress(), fields[0]), change)
 
 
-class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
+class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.Engine):
 
     is_pipeline = False  # whether the model is cut into stages
 
@@ -106,50 +105,6 @@ class DeepSpeedEngine(EngineSettings, EngineCheckpoints, capstan.Engine):
         if not self.is_pipeline and (view.has_section("pipeline") or view.given("capstan.pipeline_schedule")):
             logger.warning("the configuration speaks of a pipeline (pipeline, capstan.pipeline_schedule), but the model is no "
                            "PipelineModule: that has no effect")
-
-    def _move(self, model):
-        """To our device, all but what is sharded: that comes when the engine takes it."""
-        if not any(sharded_params.handle_of(p) is not None for p in model.parameters()):
-            model.to(self.device)
-            return
-        for tensor in (*model.parameters(), *model.buffers()):
-            if sharded_params.handle_of(tensor) is None:
-                tensor.data = tensor.data.to(self.device)
-
-    def _place(self, model, dont_change_device):
-        from deepspeed.accelerator import get_accelerator
-        self.device = torch.device(get_accelerator().current_device_name())
-        self.local_rank = get_accelerator().current_device()
-        if not dont_change_device and self.device.type != "cpu":
-            self._move(model)
-        self.global_rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.seq_dp_world_size = dist.get_world_size(self.seq_data_parallel_group)
-        self.mp_world_size = self.world_size // self.seq_dp_world_size
-        self.checkpoint_mp_rank = 0 if self.mp_world_size == 1 else self.mpu.get_model_parallel_rank()
-        self.sequence_parallel_size = self._config.view.value("sequence_parallel_size")
-        self.dp_world_size = self.seq_dp_world_size // self.sequence_parallel_size
-        groups.follow(self)
-
-    # Groups are not kept: a program that destroys its groups must be rid of them.
-
-    @property
-    def seq_data_parallel_group(self):
-        """All ranks that train: those with the same parameters."""
-        return groups.training_group(self.mpu)
-
-    @property
-    def data_parallel_group(self):
-        """Of those, the ranks with other data."""
-        return groups.data_group(self.seq_data_parallel_group, self.sequence_parallel_size)
-
-    @property
-    def seq_parallel_group(self):
-        """The ranks with other parts of the same sequences; None where nobody shares any."""
-        return groups.sequence_group(self.seq_data_parallel_group, self.sequence_parallel_size)
-
-    def _ranks(self):
-        """All that train this model, and how they share it (None: each has all of it)."""
-        return self.seq_data_parallel_group, None
 
     @staticmethod
     def _parameters_of(model, model_parameters):
