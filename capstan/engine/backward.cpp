@@ -43,8 +43,10 @@ void Backward::differentiate(const std::vector<at::Tensor>& outputs,
   guarded(common_, Phase::backward, [&] {
     hooks_.begin_backward(/*sync=*/no_sync_depth_ == 0, factor.of_gradients);
     try {
-      torch::autograd::backward(outputs, seeds(outputs, gradients, factor.of_loss),
-                                how.retain_graph);
+      if (!outputs.empty()) {
+        torch::autograd::backward(outputs, seeds(outputs, gradients, factor.of_loss),
+                                  how.retain_graph);
+      }
     } catch (...) {
       hooks_.abandon_backward();
       throw;

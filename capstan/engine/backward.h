@@ -25,6 +25,9 @@ class Backward {
   void run(const at::Tensor& loss, const BackwardOptions& how);
   void run(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
            const BackwardOptions& how);
+  // Of a micro-batch that has no gradients on this rank, while it may have some on its peers: what
+  // they sum after each backward is summed here too, as zeros.
+  void run_nothing(const BackwardOptions& how) { differentiate({}, {}, how); }
 
   // Backwards that only accumulate on this rank, as under Engine::NoSync; +1 and -1 come in pairs.
   void change_no_sync(int by);

@@ -13,6 +13,7 @@
 #include "capstan/base/text.h"
 #include "capstan/checkpoint/checksum.h"
 #include "capstan/comm/numbers.h"
+#include "capstan/engine/counts_text.h"
 #include "capstan/engine/together.h"
 
 namespace capstan::engine {
@@ -24,17 +25,6 @@ using layout::Box;
 
 // In no name.
 constexpr char kEnd = '\0';
-
-std::string counts_text(const std::vector<std::int64_t>& counts) {
-  return fmt::format("{}", fmt::join(counts, ","));
-}
-
-std::vector<std::int64_t> read_counts(const std::string& text) {
-  std::vector<std::int64_t> counts;
-  if (text.empty()) return counts;
-  for (const std::string& each : split(text, ',')) counts.push_back(std::stoll(each));
-  return counts;
-}
 
 // A tensor takes five fields: its column, name, dtype and shape, and the offset and length of each
 // slice that this rank has of it.
@@ -124,11 +114,13 @@ std::vector<ColumnSpec> columns_of_all(comm::Group& group, c10::Device device,
       static_cast<std::int64_t>(checkpoint::checksum(std::as_bytes(std::span(text))) >> 1);
   const auto sums = comm::from_all_ranks(group, device, sum, "tensors to save");
   if (std::ranges::count(sums, sum) == std::ssize(sums)) return mine;
-  std::vector<std::vector<ColumnSpec>> ranks;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    ranks.push_back(read_columns(text_from(group, device, text, rank)));
+  std::vector<std::vector<ColumnSpec>> different;
+  for (auto rank = sums.begin(); rank != sums.end(); ++rank) {
+    if (std::find(sums.begin(), rank, *rank) != rank) continue;  // as that one
+    different.push_back(
+        read_columns(text_from(group, device, text, static_cast<int>(rank - sums.begin()))));
   }
-  return merge_columns(ranks);
+  return merge_columns(different);
 }
 
 }  // namespace capstan::engine

@@ -15,7 +15,9 @@ namespace capstan::engine {
 std::vector<checkpoint::ColumnSpec> merge_columns(
     const std::vector<std::vector<checkpoint::ColumnSpec>>& ranks);
 
-// Collective: merge_columns() of every rank's. Costs one number where all have the same.
+// Collective: merge_columns() of every rank's. Costs one number per rank and, where they are not
+// all the same, one text of each kind: ranks that differ only in their data have the same, so that
+// there are as many as the mesh has pipe x tensor, however many ranks that are.
 std::vector<checkpoint::ColumnSpec> columns_of_all(comm::Group& group, c10::Device device,
                                                    std::vector<checkpoint::ColumnSpec> mine);
 

@@ -12,6 +12,7 @@
 #include "capstan/engine/join_ranks.h"
 #include "capstan/engine/room.h"
 #include "capstan/engine/settings.h"
+#include "capstan/engine/shared_slices.h"
 #include "capstan/engine/tie_stages.h"
 #include "capstan/engine/together.h"
 #include "capstan/profile/event_clock.h"
@@ -90,6 +91,9 @@ void EngineState::join(const Parts& parts, c10::Device device) {
 void EngineState::shard_model(const shard::ModelView& view) {
   const layout::Mesh& mesh = mesh_->mesh();
   shard::Plan plan = make_plan(view, options, mesh);
+  if (mesh.size(layout::Axis::tensor) > 1) {
+    count_slices_once(plan, mesh_->over(layout::Axis::tensor), view.home());
+  }
   shard::Settings settings = shard_settings(options, mesh, state_settings(options));
   comm::Group& peers = mesh_->over(layout::kPeerAxes);
   prepare_buffers(view.buffers, options.precision, peers);
@@ -98,9 +102,10 @@ void EngineState::shard_model(const shard::ModelView& view) {
     if (room.has_value()) shard::spill(plan, *room, settings);
   }
   if (settings.host.used()) {
-    const auto room = host_room(*group_, view.home());
+    const store::MemoryUse need = shard::host_forecast(plan, settings);
+    const auto room = host_room(*group_, view.home(), need.total());
     together(*group_, view.home(), [&] {
-      if (room.has_value()) check_host_memory(plan, settings, *room);
+      if (room.has_value()) check_host_memory(need, settings, *room);
     });
   }
   if (view.home().is_cuda()) {

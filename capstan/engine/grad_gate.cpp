@@ -55,8 +55,9 @@ void GradGate::list_pieces(const shard::Plan& plan, const shard::ModelGroups& gr
     const shard::UnitSpec& spec = plan.units[unit];
     UnitPieces& mine = units_[unit];
     mine.begin = mine.end = pieces_.size();
-    if (!spec.trainable || !groups.units[unit].counted) continue;
-    for (const layout::SlotPiece& piece : spec.layout.pieces(groups.units[unit].cut->rank())) {
+    if (!spec.trainable) continue;
+    for (const layout::SlotPiece& piece :
+         counted_pieces(plan, static_cast<int>(unit), groups.units[unit])) {
       mine.in_shard.push_back(piece.in_shard.begin);
       pieces_.push_back({.elems = piece.in_shard.size(), .first_block = block_count_});
       block_count_ += optim::sum_block_count(piece.in_shard.size());

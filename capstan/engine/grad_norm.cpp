@@ -26,8 +26,7 @@ LocalSums sum_own_shards(shard::ShardedModel& model, const optim::CpuRun& run) {
   for (const int unit : model.step_order()) {
     const shard::UnitSpec& spec = plan.units[static_cast<std::size_t>(unit)];
     const at::Tensor& grads = model.gradients().shard(unit);
-    if (!model.groups(unit).counted) continue;
-    for (const layout::SlotPiece& piece : spec.layout.pieces(model.groups(unit).cut->rank())) {
+    for (const layout::SlotPiece& piece : counted_pieces(plan, unit, model.groups(unit))) {
       const double squares =
           optim::sum_squares(const_column(grads, piece.in_shard.begin), piece.in_shard.size(), run);
       sums.squares += squares;

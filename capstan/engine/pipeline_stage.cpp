@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/engine/engine_state.h"
 
 namespace capstan::engine {
 
@@ -20,6 +21,10 @@ PipelineStage::PipelineStage(Engine& engine, const pipeline::Shape& shape)
 
 void PipelineStage::backward(int /*chunk*/, const Differential& of) {
   const bool ends_step = ++done_ == backwards_;
+  if (of.outputs.empty()) {
+    engine_.inside().backward().run_nothing({.already_scaled = true, .boundary = ends_step});
+    return;
+  }
   if (!of.of_loss()) {
     engine_.backward(of.outputs, of.gradients, {.already_scaled = true, .boundary = ends_step});
     return;

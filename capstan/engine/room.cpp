@@ -35,12 +35,19 @@ std::optional<std::int64_t> device_room(const shard::ModelView& view, const stor
       comm::from_all_ranks(group, device, room - options.activation_bytes, "device memory"));
 }
 
-std::optional<HostRoom> host_room(comm::Group& group, c10::Device device) {
+std::optional<HostRoom> host_room(comm::Group& group, c10::Device device, std::int64_t need_bytes) {
   const auto available = device::available_host_bytes();
   const std::int64_t here = device::host_id();
   const auto hosts = comm::from_all_ranks(group, device, here, "host");
+  const auto needs = comm::from_all_ranks(group, device, need_bytes, "host memory");
   if (!available.has_value()) return std::nullopt;
-  return HostRoom{*available, static_cast<int>(std::ranges::count(hosts, here))};
+  HostRoom room{.available_bytes = *available, .ranks = 0};
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (hosts[rank] != here) continue;
+    ++room.ranks;
+    room.need_bytes += needs[rank];
+  }
+  return room;
 }
 
 }  // namespace capstan::engine

@@ -18,9 +18,11 @@ std::optional<std::int64_t> device_room(const shard::ModelView& view, const stor
 
 struct HostRoom {
   std::int64_t available_bytes = 0;
-  int ranks = 1;  // of the group that share it
+  int ranks = 1;                // of the group that share it
+  std::int64_t need_bytes = 0;  // of all these together
 };
-// Nothing where it cannot be told. Collective; `device` is where collectives work.
-std::optional<HostRoom> host_room(comm::Group& group, c10::Device device);
+// Nothing where it cannot be told. Collective; `device` is where collectives work, and `need_bytes`
+// what this rank will take.
+std::optional<HostRoom> host_room(comm::Group& group, c10::Device device, std::int64_t need_bytes);
 
 }  // namespace capstan::engine

@@ -328,17 +328,18 @@ void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Op
   }
 }
 
-void check_host_memory(const shard::Plan& plan, const shard::Settings& settings, HostRoom room) {
-  const store::MemoryUse each = shard::host_forecast(plan, settings);
-  const std::int64_t need = each.total() * room.ranks;
-  if (need <= room.available_bytes) return;
+void check_host_memory(const store::MemoryUse& mine, const shard::Settings& settings,
+                       const HostRoom& room) {
+  if (room.need_bytes <= room.available_bytes) return;
   const double share = settings.host.homes.optimizer.share *
-                       static_cast<double>(room.available_bytes) / static_cast<double>(need);
+                       static_cast<double>(room.available_bytes) /
+                       static_cast<double>(room.need_bytes);
   throw ConfigError(
-      {.what = fmt::format(
-           "{} on this machine need {} of host memory ({} each: {}), but only {} are available",
-           counted(room.ranks, "rank"), format_bytes(need), format_bytes(each.total()),
-           store::to_text(each), format_bytes(room.available_bytes)),
+      {.what = fmt::format("{} on this machine need {} of host memory (this rank {}: {}), but only "
+                           "{} are available",
+                           counted(room.ranks, "rank"), format_bytes(room.need_bytes),
+                           format_bytes(mine.total()), store::to_text(mine),
+                           format_bytes(room.available_bytes)),
        .where = settings.names("store"),
        .fix = fmt::format("use more ranks on more machines, offload less (\"ratio\": {:.2f} "
                           "would fit), or free host memory",

@@ -38,7 +38,8 @@ void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Op
                      comm::Group& group);
 
 // Throws ConfigError when a host has too little memory for what `settings` place there.
-void check_host_memory(const shard::Plan& plan, const shard::Settings& settings, HostRoom room);
+void check_host_memory(const store::MemoryUse& mine, const shard::Settings& settings,
+                       const HostRoom& room);
 
 // Mesh, dtypes and memory as a table.
 std::string describe_run(const Options& options, const shard::Plan& plan,

@@ -152,6 +152,24 @@ Box intersect(const Box& a, const Box& b) {
   return both;
 }
 
+std::vector<ElemRange> left_by(std::span<const Box> others, const Box& box) {
+  const ElemRange all{0, box.elems()};
+  std::vector<ElemRange> had;
+  for (const Box& other : others) {
+    for_each_run(other, box, all,
+                 [&had](const SharedRun& run) { had.push_back({run.to, run.to + run.elems}); });
+  }
+  std::ranges::sort(had, {}, &ElemRange::begin);
+  std::vector<ElemRange> left;
+  std::int64_t next = 0;
+  for (const ElemRange& run : had) {
+    if (run.begin > next) left.push_back({next, run.begin});
+    next = std::max(next, run.end);
+  }
+  if (next < all.end) left.push_back({next, all.end});
+  return left;
+}
+
 std::string to_text(const Box& box) {
   std::string text = "[";
   for (std::size_t d = 0; d < box.offset.size(); ++d) {

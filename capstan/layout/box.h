@@ -38,6 +38,10 @@ bool fits(const Box& box, std::span<const std::int64_t> shape);
 // Has no elements where they do not meet. Requires the same number of dimensions.
 Box intersect(const Box& a, const Box& b);
 
+// The elements of `box` that none of `others` has, counted in `box`, in order. Requires the same
+// number of dimensions.
+std::vector<ElemRange> left_by(std::span<const Box> others, const Box& box);
+
 // "[0:4, 8:16]", as Python writes slices.
 std::string to_text(const Box& box);
 

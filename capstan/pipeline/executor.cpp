@@ -166,21 +166,17 @@ void Executor::backward(const Instruction& instruction) {
   Slot& of = slot(instruction);
   if (instruction.op != Op::backward_weights) of.differential = differential_of(instruction);
   of.differential.last = backwards_left_[instruction.chunk] == 1;
-  const bool any = !of.differential.outputs.empty();
   const auto gradient_of = [](const at::Tensor& input) {
     return needs_gradient(input) ? input.grad() : at::Tensor();
   };
   if (instruction.op == Op::backward) {
-    if (any) stage_.backward(instruction.chunk, of.differential);
+    stage_.backward(instruction.chunk, of.differential);
     of.input_gradients.clear();
     for (const at::Tensor& input : of.inputs) of.input_gradients.push_back(gradient_of(input));
   } else if (instruction.op == Op::backward_inputs) {
-    of.input_gradients.resize(of.inputs.size());
-    if (any) {
-      of.input_gradients = stage_.backward_inputs(instruction.chunk, of.differential, of.inputs);
-    }
+    of.input_gradients = stage_.backward_inputs(instruction.chunk, of.differential, of.inputs);
     return;  // the graph is needed once more
-  } else if (any) {
+  } else {
     stage_.backward_weights(instruction.chunk, of.differential);
   }
   --backwards_left_[instruction.chunk];

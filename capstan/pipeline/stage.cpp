@@ -5,7 +5,7 @@
 namespace capstan::pipeline {
 
 void Stage::backward(int /*chunk*/, const Differential& of) {
-  torch::autograd::backward(of.outputs, of.gradients);
+  if (!of.outputs.empty()) torch::autograd::backward(of.outputs, of.gradients);
 }
 
 Tensors Stage::backward_inputs(int /*chunk*/, const Differential& of, const Tensors& inputs) {
@@ -14,7 +14,9 @@ Tensors Stage::backward_inputs(int /*chunk*/, const Differential& of, const Tens
     if (input.defined() && input.requires_grad()) wanted.push_back(input);
   }
   Tensors found;
-  if (!wanted.empty()) {
+  if (of.outputs.empty()) {
+    found.resize(wanted.size());
+  } else if (!wanted.empty()) {
     found = torch::autograd::grad(of.outputs, wanted, of.gradients, /*retain_graph=*/true,
                                   /*create_graph=*/false, /*allow_unused=*/true);
   }

@@ -28,13 +28,13 @@ class Stage {
   virtual at::Tensor loss(const Tensors& outputs, const Tensors& labels) = 0;
 
   // What is differentiated: the loss, without a gradient, in the last part; elsewhere those outputs
-  // whose gradients have come.
+  // whose gradients have come, which may be none.
   struct Differential {
     Tensors outputs;
     Tensors gradients;  // empty for the loss
     bool last = false;  // of the chunk's backwards in this step
 
-    bool of_loss() const { return gradients.empty(); }
+    bool of_loss() const { return gradients.empty() && !outputs.empty(); }
   };
   // Adds to the gradients of parameters, and of the tensors that forward() was given.
   virtual void backward(int chunk, const Differential& of);

@@ -232,12 +232,11 @@ void write_local(ShardedModel& model, int param, ColumnName column, const at::Te
 double own_squares(ShardedModel& model, int param) {
   const at::NoGradGuard no_grad;
   const ParamPlace place = model.plan().places[static_cast<std::size_t>(param)];
-  const UnitGroups& groups = model.groups(place.unit);
   if (!model.plan().params[static_cast<std::size_t>(param)].trainable) return 0;
   const at::Tensor sum = own_part(model, place.unit, {Column::gradient});
-  if (!groups.counted) return 0;
   double squares = 0;
-  for (const layout::SlotPiece& piece : unit_spec(model, param).layout.pieces(groups.cut->rank())) {
+  for (const layout::SlotPiece& piece :
+       counted_pieces(model.plan(), place.unit, model.groups(place.unit))) {
     if (piece.slot != place.slot) continue;
     const at::Tensor part = sum.narrow(0, piece.in_shard.begin, piece.in_shard.size());
     squares += part.to(at::kDouble).square().sum().item<double>();

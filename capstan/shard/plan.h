@@ -31,6 +31,9 @@ struct ParamSpec {
   // Which part it is of a tensor that other ranks have the rest of, for checkpoints; its box has
   // these sizes. Unset: it is a whole tensor.
   std::optional<layout::TensorSlice> slice;
+  // Of a slice that shares elements with another rank's, which has the same gradients for them:
+  // those that count on this rank, in order. Unset: all.
+  std::optional<std::vector<layout::ElemRange>> counted;
   std::optional<int> tie;  // of the plan's ties
 
   std::int64_t numel() const;

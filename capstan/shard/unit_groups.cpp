@@ -27,4 +27,26 @@ ModelGroups model_groups(const Plan& plan, comm::MeshGroups& mesh) {
   return groups;
 }
 
+std::vector<layout::SlotPiece> counted_pieces(const Plan& plan, int unit,
+                                              const UnitGroups& groups) {
+  if (!groups.counted) return {};
+  const UnitSpec& spec = plan.units[static_cast<std::size_t>(unit)];
+  std::vector<layout::SlotPiece> pieces;
+  for (const layout::SlotPiece& piece : spec.layout.pieces(groups.cut->rank())) {
+    const int param = spec.params[static_cast<std::size_t>(piece.slot)];
+    const auto& counted = plan.params[static_cast<std::size_t>(param)].counted;
+    if (!counted) {
+      pieces.push_back(piece);
+      continue;
+    }
+    const std::int64_t to_shard = piece.in_shard.begin - piece.in_slot.begin;
+    for (const layout::ElemRange& range : *counted) {
+      const layout::ElemRange both = layout::intersect(range, piece.in_slot);
+      if (both.size() == 0) continue;
+      pieces.push_back({piece.slot, both, {both.begin + to_shard, both.end + to_shard}});
+    }
+  }
+  return pieces;
+}
+
 }  // namespace capstan::shard

@@ -136,8 +136,11 @@ class ChainStage final : public SeededStage {
       : SeededStage(engine, shape, data_rank), model_(model) {}
 
   Tensors forward(int chunk, const Tensors& inputs) override {
-    return {model_->blocks[static_cast<std::size_t>(chunk)](inputs[0])};
+    const at::Tensor x = taken ? taken(inputs[0]) : inputs[0];
+    return {model_->blocks[static_cast<std::size_t>(chunk)](x)};
   }
+
+  std::function<at::Tensor(const at::Tensor&)> taken;  // instead of a forward's input
 
  private:
   Chain& model_;

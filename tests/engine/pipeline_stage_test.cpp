@@ -50,7 +50,7 @@ TEST(PipelineStage, OffloadedLateAndEarlyUpdatesToo) {
     for (const auto early : {store::EarlyUpdates::never, store::EarlyUpdates::always}) {
       engine::Options options = options_of(zero, 3);
       options.store.optimizer.placement = store::Placement::host;
-      options.store.optimizer.early_updates = early;
+      if (zero > 0) options.store.optimizer.early_updates = early;
       expect_same(pipelined(options, Kind::one_f_one_b, {.stages = 3, .micro_batches = 3}),
                   whole_model(options, 3), "stage " + std::to_string(zero));
     }
@@ -63,6 +63,60 @@ TEST(PipelineStage, SixteenBitsToo) {
       const engine::Options options = options_of(zero, 3, dtype);
       expect_same(pipelined(options, Kind::one_f_one_b, {.stages = 2, .micro_batches = 3}),
                   whole_model(options, 2), std::string(name(dtype)));
+    }
+  }
+}
+
+// Of one data-parallel rank, the first stage gets no gradient for one micro-batch, or for any: its
+// peers sum theirs with zeros.
+TEST(PipelineStage, AMicroBatchWithoutGradientsIsZeros) {
+  for (const bool all : {false, true}) {
+    const auto is_cut = [all](int data_rank, int micro_batch) {
+      return data_rank == 1 && (all || micro_batch == 1);
+    };
+    for (const int zero : {0, 1, 2}) {
+      engine::Options options = options_of(zero, 3);
+      if (zero > 0) options.store.optimizer.placement = store::Placement::host;
+      options.store.optimizer.early_updates = store::EarlyUpdates::always;
+      Result whole;
+      run_ranks(kData, [&](comm::Group& group) {
+        Chain model(std::vector<int>{0, 1});
+        Engine engine(model, options, {.group = &group});
+        for (int i = 0; i < 3; ++i) {
+          const std::uint64_t seed = seed_of(0, i, group.rank());
+          at::Tensor x = model->blocks[0](input_of(seed, at::kFloat));
+          if (is_cut(group.rank(), i)) x = x.detach();
+          engine.backward(loss_of_output(model->blocks[1](x), seed));
+          const engine::StepReport report = engine.step();
+          if (report.boundary && group.rank() == 0) whole.reports.push_back(report);
+        }
+        Result mine;
+        add_masters(engine, mine);
+        if (group.rank() == 0) whole.masters = std::move(mine.masters);
+      });
+      std::mutex mutex;
+      Result cut;
+      const Shape shape = {.stages = 2, .micro_batches = 3};
+      for (const Kind kind : {Kind::one_f_one_b, Kind::zb_h1}) {
+        cut = {};
+        on_mesh(options, shape,
+                [&](Engine& engine, ChainStage& stage, comm::Group& pipe, int data) {
+                  int micro_batch = 0;
+                  if (pipe.rank() == 1) {
+                    stage.taken = [&](const at::Tensor& x) {
+                      return is_cut(data, micro_batch++) ? x.detach() : x;
+                    };
+                  }
+                  pipeline::Executor executor(make_schedule(kind, shape), pipe, stage, at::kCPU);
+                  executor.run();
+                  Result mine;
+                  add_masters(engine, mine);
+                  const std::lock_guard lock(mutex);
+                  cut.masters.merge(mine.masters);
+                  if (cut.reports.empty()) cut.reports.push_back(stage.last_step());
+                });
+        expect_same(cut, whole, "stage " + std::to_string(zero));
+      }
     }
   }
 }

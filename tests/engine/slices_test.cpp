@@ -150,6 +150,18 @@ TEST(StoredSlices, AllRanksPlanTheSameFilesFromWhatEachHas) {
   });
 }
 
+// However many ranks there are: those of the same part of the model say the same.
+TEST(StoredSlices, AreToldOnceByRanksThatHaveTheSame) {
+  for (const int zero_ranks : {1, 4}) {
+    const Cut cut{0, 2, zero_ranks};
+    run_ranks(cut.ranks(), [&](comm::Group& group) {
+      columns_of_all(group, at::kCPU, columns_by(cut, group.rank()));
+      const comm::Counters counters = group.counters();
+      EXPECT_EQ(counters[comm::OpKind::broadcast].calls, 2);
+    });
+  }
+}
+
 TEST(StoredSlices, MustBeOfTheParametersOwnShape) {
   run_ranks(1, [](comm::Group& group) {
     test::SmallModel model(4, 1, 3);

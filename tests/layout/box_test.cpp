@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -54,6 +55,40 @@ std::vector<Shape> elements(const Box& box) {
     all = std::move(longer);
   }
   return all;
+}
+
+TEST(Box, WhatOthersLeaveOfOneIsWhatNoneOfThemHas) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 300; ++i) {
+    const Shape shape = draw_shape(random);
+    const auto any_box = [&] {
+      Box box = whole_box(shape);
+      for (std::size_t d = 0; d < shape.size(); ++d) {
+        box.offset[d] = draw(random, 0, static_cast<int>(shape[d]));
+        box.length[d] = draw(random, 0, static_cast<int>(shape[d] - box.offset[d]));
+      }
+      return box;
+    };
+    const Box box = any_box();
+    std::vector<Box> others(static_cast<std::size_t>(draw(random, 0, 3)));
+    std::set<Shape> had;
+    for (Box& other : others) {
+      other = any_box();
+      for (const Shape& at : elements(other)) had.insert(at);
+    }
+    std::vector<std::int64_t> expected;
+    std::int64_t place = 0;
+    for (const Shape& at : elements(box)) {
+      if (!had.contains(at)) expected.push_back(place);
+      ++place;
+    }
+    std::vector<std::int64_t> left;
+    for (const ElemRange& range : left_by(others, box)) {
+      EXPECT_LT(left.empty() ? -1 : left.back() + 1, range.begin + (left.empty() ? 1 : 0));
+      for (std::int64_t at = range.begin; at < range.end; ++at) left.push_back(at);
+    }
+    EXPECT_EQ(left, expected);
+  }
 }
 
 std::map<Shape, int> counts(const std::vector<Box>& boxes) {
