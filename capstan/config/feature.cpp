@@ -50,7 +50,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::sequence_parallel, true, "sequence parallelism"},
     FeatureState{Feature::sparse_attention, false, "sparse attention"},
     FeatureState{Feature::sparse_gradients, false, "sparse gradients of embeddings"},
-    FeatureState{Feature::tensor_parallel, true, "tensor parallelism", Door::program},
+    FeatureState{Feature::tensor_parallel, true, "tensor parallelism"},
     FeatureState{Feature::unit_parametrization, false, "muP optimizers"},
     FeatureState{Feature::weight_quantization, false, "quantised weights for inference"},
     FeatureState{Feature::zenflow, false, "ZenFlow"},

@@ -63,32 +63,44 @@ std::vector<Section> tensor_parts() {
       integer("autotp_size", "0")
           .at_least(0)
           .needs(Feature::tensor_parallel)
-          .only_for({Door::program}, Standing::refused,
-                    "only `capstan train` splits layers, those of its own models")
           .says("So many neighbouring ranks split every layer between them; the number of "
                 "data-parallel ranks is that of all ranks divided by it. 0: off.")
           .costs("A part of weights, optimizer state and computing on each rank; two sums over "
                  "these ranks per block and direction, of activations."),
-  };
-  std::vector<Key> others = {
-      choice("dtype", "fp16", {"fp32", "fp16", "bf16"}).says("Dtype."),
-      flag("tp_overlap_comm", false).says("Communicate while computing."),
-      any("partition_config", "null").says("How layers are split."),
-      text("preset_model", "null").says("Family of models."),
-      any("injection_policy_tuple", "null").says("Layers whose output is summed."),
-      flag("keep_module_on_host", false).says("Keep modules in host memory."),
+      any("partition_config", "null").needs(Feature::autotp).says("How layers are split."),
+      choice("dtype", "fp16", {"fp32", "fp16", "bf16"})
+          .no_effect("the sections bf16 and fp16 say it, as without tensor ranks")
+          .says("Dtype."),
+      flag("tp_overlap_comm", false)
+          .no_effect("gradients of a split layer's input are always summed beside the product that "
+                     "gives the weight's")
+          .says("Communicate while computing."),
+      text("preset_model", "null")
+          .no_effect("a model's own plan, or the names of its layers, say how it is split")
+          .says("Family of models."),
+      any("injection_policy_tuple", "null")
+          .refused("it is for inference alone")
+          .says("Layers whose output is summed."),
+      flag("keep_module_on_host", false)
+          .refused("layers are split where the model lies; make the model on the host for that")
+          .says("Keep modules in host memory."),
       flag("replace_with_kernel_inject", false)
           .also("kernel_inject")
+          .refused("it is for inference alone")
           .says("Replace layers by kernels."),
   };
-  for (Key& key : others) section.keys.push_back(std::move(key.needs(Feature::autotp)));
   Section size;
   size.path = "tensor_parallel.tp";
   size.strict = true;
-  size.meaning = "Size of the tensor axis.";
-  size.feature = Feature::autotp;
-  size.keys = {integer("tp_size", "1").at_least(1).says("Ranks per layer."),
-               integer("tp_grain_size", "1").at_least(1).says("Smallest piece.")};
+  size.meaning = "Older names of the tensor axis.";
+  size.keys = {integer("tp_size", "1")
+                   .at_least(1)
+                   .refused("tensor_parallel.autotp_size says it")
+                   .says("Ranks per layer."),
+               integer("tp_grain_size", "1")
+                   .at_least(1)
+                   .refused("all parts are equal")
+                   .says("Smallest piece.")};
   return {section, size};
 }
 

@@ -14,6 +14,7 @@ void bind_launch(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);
 void bind_group(pybind11::module_& module);
 void bind_sequence(pybind11::module_& module);
+void bind_tensor(pybind11::module_& module);
 void bind_profile(pybind11::module_& module);
 void bind_params(pybind11::module_& module);
 void bind_engine(pybind11::module_& module);

@@ -165,6 +165,7 @@ void bind_engine(py::module_& module) {
       .def_readwrite("buffers", &PyModel::buffers)
       .def_readwrite("stored_buffers", &PyModel::stored_buffers)
       .def_readwrite("aliases", &PyModel::aliases)
+      .def_readwrite("slices", &PyModel::slices)
       .def_readwrite("tree", &PyModel::tree)
       .def_readwrite("ties", &PyModel::ties)
       .def_readwrite("loose", &PyModel::loose)

@@ -14,6 +14,7 @@ PYBIND11_MODULE(_C, module) {
   capstan::python::bind_optim(module);
   capstan::python::bind_group(module);
   capstan::python::bind_sequence(module);
+  capstan::python::bind_tensor(module);
   capstan::python::bind_profile(module);
   capstan::python::bind_params(module);
   capstan::python::bind_engine(module);

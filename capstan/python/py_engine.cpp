@@ -96,6 +96,10 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config, PyRanks
     parts.extras.buffers.push_back({name, tensor});
   }
   parts.extras.aliases = model.aliases;
+  for (const auto& [name, in_files, shape, begin, length] : model.slices) {
+    parts.extras.stored_as.push_back(
+        {name, in_files, {}, layout::TensorSlice{shape, {begin, length}}});
+  }
   for (const auto& [key, stages, params] : model.ties) {
     parts.ties.push_back({.tie = {.key = key, .stages = stages}, .params = params});
   }

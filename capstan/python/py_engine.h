@@ -33,6 +33,11 @@ struct PyModel {
   std::vector<at::Tensor> buffers;
   std::vector<std::pair<std::string, at::Tensor>> stored_buffers;  // those that checkpoints hold
   std::map<std::string, std::string> aliases;  // second name of a tied parameter -> its first
+  // Of parameters that are parts of larger ones: name, the whole one's name in files, its shape,
+  // and where in it the part begins and how long it is.
+  using Slice = std::tuple<std::string, std::string, std::vector<std::int64_t>,
+                           std::vector<std::int64_t>, std::vector<std::int64_t>>;
+  std::vector<Slice> slices;
   std::vector<Node> tree;
   // Key, stages and own names of weights that stages of a pipeline share; see engine/parts.h.
   std::vector<std::tuple<std::string, std::vector<int>, std::vector<std::string>>> ties;

@@ -11,6 +11,8 @@ from capstan import _C, client_state as packed, optimizers
 from capstan.errors import ConfigError, IoError
 from capstan.params import handle_of
 from capstan.stored_weights import write_file
+from capstan.tensor_layers import slice_of, stored_name
+from capstan.tensor_parallel import gather
 
 _EXTRA = "extra_states"  # of modules, beside the counters
 
@@ -83,7 +85,7 @@ class Checkpoints:
         """The module's state dict on rank 0's CPU, None on the others. Tensors are gathered one at a time; tied names share
         one. Collective."""
         self._check_open()
-        state, first, keep = OrderedDict(), {}, self._keeps_whole()
+        state, first, read, keep = OrderedDict(), {}, set(), self._keeps_whole()
         known = {id(p): n for n, p in self.module.named_parameters()}
         for name, value in self.module.state_dict(keep_vars=True).items():
             if not isinstance(value, torch.nn.Parameter):
@@ -92,13 +94,24 @@ class Checkpoints:
                 continue
             if exclude_frozen_parameters and not value.requires_grad:
                 continue
-            owner = known.get(id(value), name)
-            if owner not in first:
-                whole = self.core.read_param(self.view.index[id(value)])
-                first[owner] = whole.cpu() if keep else None
+            owner = stored_name(known.get(id(value), name), value)
+            if id(value) not in read:
+                read.add(id(value))
+                self._read_whole(value, first, owner, keep)
             if keep:
-                state[name] = first[owner]
+                state[stored_name(name, value)] = first[owner]
         return state if keep else None
+
+    def _read_whole(self, param, into, owner, keep):
+        """into[owner] becomes a parameter's whole value, or gets what it is of that. Collective."""
+        own, piece = self.core.read_param(self.view.index[id(param)]), slice_of(param)
+        if piece is None:
+            into[owner] = own.cpu() if keep else None
+            return
+        for begin, part in gather(param, own, keep) or ():
+            if owner not in into:
+                into[owner] = part.new_empty(piece.shape)
+            into[owner].narrow(piece.dim, begin, piece.length).copy_(part)
 
     def state_dict(self, *args, **kwargs):
         """As of any module, names and buffers included. What is sharded has no values outside of gathered(engine.module):
@@ -108,7 +121,26 @@ class Checkpoints:
             self._check_whole()
         return super().state_dict(*args, **kwargs)
 
+    def save_pretrained(self, folder, **options):
+        """The module's own save_pretrained() of whole weights, in a folder that from_pretrained() loads. Collective."""
+        state = self.whole_weights()
+        error = None
+        if self._is_first():
+            try:
+                self.module.save_pretrained(os.fspath(folder), state_dict=state, **options)
+            except (OSError, RuntimeError, ValueError) as caught:
+                error = caught
+        self._tell_of(error, os.fspath(folder))
+
+    def _tell_of(self, error, path, together=True):
+        """Raises IoError where a rank could not write; `together`: on all of them."""
+        if together and self.core_group.any(torch.tensor(error is not None, device=self.device)) or error is not None:
+            raise IoError("the weights could not be written", path, "see the error of rank 0") from error
+
     def _check_whole(self):
+        if self.tensor_ranks is not None:
+            raise ConfigError(f"the model is split between {self.tensor_ranks.size} ranks, so a state dict would have parts of its "
+                              "weights", "state_dict()", "call whole_weights(), save_weights() or save_pretrained() on all ranks")
         away = [name for name, param in self.module.named_parameters() if not getattr(handle_of(param), "whole", True)]
         if away:
             raise ConfigError(f"parameter '{away[0]}' is sharded, so a state dict would have none of its values", "state_dict()",
@@ -129,8 +161,7 @@ class Checkpoints:
                 write_file(state, path, safetensors)
             except (OSError, RuntimeError, ConfigError) as caught:  # torch's writer throws RuntimeError
                 error = caught
-        if together and self.core_group.any(torch.tensor(error is not None, device=self.device)) or error is not None:
-            raise IoError("the weights could not be written", path, "see the error of rank 0") from error
+        self._tell_of(error, path, together)
 
     def _keeps_whole(self):
         """Whether this rank keeps what all have gathered."""

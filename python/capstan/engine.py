@@ -10,7 +10,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from capstan import _C, activations, optimizers, params, process_group, tensors
+from capstan import _C, activations, optimizers, params, process_group, tensor_parallel, tensors
 from capstan.checkpoints import Checkpoints
 from capstan.errors import ConfigError
 from capstan.late_parts import LateParts
@@ -68,6 +68,7 @@ class Engine(Checkpoints, torch.nn.Module):
         self.device = torch.device(device or self._device_of(model))
         mesh = _C.MeshOptions() if mesh is None else mesh
         self.core_config = self._resolve(config, mesh.data_ranks(dist.get_world_size(group)))
+        self._split(self.core_config.value("tensor_parallel.autotp_size"), group, optimizer)
         self._check_optimizer(optimizer)
         self.core_group = process_group.core_group(group, self.device, self.core_config)
         for what, where, fix in self.core_config.warnings:
@@ -93,8 +94,15 @@ class Engine(Checkpoints, torch.nn.Module):
 
     def _resolve(self, config, ranks):
         """`config`: a dict, a file's name, JSON text, or that text in base64."""
-        return _C.resolve_config(_C.read_config(config), world_size=ranks, hidden_size=hidden_size_of(self.module),
-                                 door=_C.Door.CAPSTAN, trains=True)
+        document = _C.read_config(config)
+        return _C.resolve_config(document, world_size=ranks, hidden_size=hidden_size_of(self.module), door=_C.Door.CAPSTAN,
+                                 trains=True, overrides=tensor_parallel.overrides(self.module, document))
+
+    def _split(self, size, group, optimizer):
+        """Between tensor ranks, where the configuration says so and it has not been done."""
+        tensor_parallel.split(self.module, max(1, size), group)
+        self.tensor_ranks, self._inputs_checked = tensor_parallel.ranks_of(self.module), False
+        tensor_parallel.follow(optimizer)
 
     def _check_optimizer(self, optimizer):
         """One that is given takes the place of the configuration's, and its groups are where schedules set the rates."""
@@ -158,6 +166,9 @@ class Engine(Checkpoints, torch.nn.Module):
     def forward(self, *args, **kwargs):
         self._check_open()
         self.core.reload_states()
+        if self.tensor_ranks is not None and not self._inputs_checked:
+            tensor_parallel.check_same(self.tensor_ranks, (args, kwargs))
+            self._inputs_checked = True
         if self.core_config.casts_inputs:
             args, kwargs = tensors.cast(args, self.param_dtype), tensors.cast(kwargs, self.param_dtype)
         output = self.module(*args, **kwargs)

@@ -5,6 +5,7 @@ from torch import nn
 
 from capstan import _C
 from capstan.params import handle_of
+from capstan.tensor_layers import slices, stored_name
 
 SHORT_NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
@@ -24,6 +25,7 @@ class ModelView:
             self.params.append(param)
             names.append(name)
         self.names = names
+        self.stored_names = [stored_name(name, param) for name, param in zip(names, self.params)]
         self.core = _C.Model()
         self.core.names = names
         self.core.params = self.params
@@ -35,6 +37,7 @@ class ModelView:
         self.core.aliases = {name: names[self.index[id(p)]]
                              for name, p in module.named_parameters(remove_duplicate=False)
                              if names[self.index[id(p)]] != name}
+        self.core.slices = slices(zip(names, self.params))
         loose = [handle_of(p) for p in self.params]
         loose = [h if isinstance(h, _C.LooseShard) else None for h in loose]
         if any(h is not None for h in loose):

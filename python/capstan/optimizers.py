@@ -151,11 +151,12 @@ def core_optimizer(optimizer, view):
 
 
 def group_names(optimizer, view):
-    """The names of the parameters that each group trains. Before core_optimizer(), which puts pieces in their place."""
+    """The names that files have for the parameters which each group trains. Before core_optimizer(), which puts pieces in
+    their place."""
     if optimizer is None:
         return []
-    return [[view.names[view.index[id(p)]] for p in group["params"] if id(p) in view.index and p.requires_grad]
-            for group in optimizer.param_groups]
+    return [list(dict.fromkeys(view.stored_names[view.index[id(p)]] for p in group["params"]
+                               if id(p) in view.index and p.requires_grad)) for group in optimizer.param_groups]
 
 
 _NUMBERS = ("lr", "eps", "weight_decay", "momentum")  # under the same names in groups and in checkpoints

@@ -16,6 +16,8 @@ from capstan.log_place import launcher_names_ranks
 _made = itertools.count()
 _used = weakref.WeakSet()  # groups of torch.distributed that ours are made over, while they last
 _parts = weakref.WeakKeyDictionary()  # group of torch.distributed: {its parts, as text: the one we are in}
+_cores = weakref.WeakKeyDictionary()  # group of torch.distributed: {kind of device: the core's group over it}
+_axes = weakref.WeakKeyDictionary()  # group of torch.distributed: {axis and sizes of a mesh over it: the one we are in}
 os.register_at_fork(after_in_child=_used.clear)
 
 
@@ -109,6 +111,30 @@ def part_of(process_group, parts):
             one = dist.new_group([ranks[r] for r in part], backend=backend)
             if group.rank() in part:
                 made[key] = one
+    return made[key]
+
+
+def core_of(group, device):
+    """The core's group over one of torch.distributed, made once; for layers, not for engines."""
+    kept = _cores.setdefault(group, {})
+    kind = torch.device(device).type
+    if kind not in kept:
+        kept[kind] = core_group(group, device)
+    return kept[kind]
+
+
+def axis_group(axis, among=None, **sizes):
+    """In a mesh of `sizes` over a group: the ranks that differ from this one on `axis` alone. Collective; not one of the
+    engine's, for its collectives have an order of their own."""
+    whole = dist.group.WORLD if among is None else among
+    made = _axes.setdefault(whole, {})
+    key = (axis, *sorted(sizes.items()))
+    if key not in made:
+        ranks = dist.get_process_group_ranks(whole)
+        for part in _C.Mesh(whole.size(), **sizes).groups([axis]):
+            group = dist.new_group([ranks[r] for r in part], backend=dist.get_backend(whole))
+            if whole.rank() in part:
+                made[key] = group
     return made[key]
 
 

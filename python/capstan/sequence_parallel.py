@@ -5,16 +5,12 @@ parts of the sequence for parts of the heads.
     output = capstan.sequence_parallel.attend(attention, query, key, value, group)
 """
 
-import weakref
-
 import torch
 import torch.distributed as dist
 
 from capstan import _C, process_group
 from capstan.errors import ConfigError
-
-_cores = weakref.WeakKeyDictionary()  # group of torch.distributed: {kind of device: the core's group over it}
-_made = weakref.WeakKeyDictionary()  # group of torch.distributed: {(size, axis): part of it}
+from capstan.process_group import core_of
 
 
 def group_of(size, among=None):
@@ -28,28 +24,11 @@ def data_group_of(size, among=None):
 
 
 def _part(size, axis, among):
-    """Not one of the engine's: its collectives have an order of their own."""
     whole = dist.group.WORLD if among is None else among
-    made = _made.setdefault(whole, {})
-    if (size, axis) not in made:
-        if size < 1 or whole.size() % size:
-            raise ConfigError(f"{whole.size()} ranks cannot share sequences in groups of {size}", "sequence_parallel_size",
-                              "use a size that divides the number of ranks")
-        ranks = dist.get_process_group_ranks(whole)
-        for part in _C.Mesh(whole.size(), shard=whole.size() // size, sequence=size).groups([axis]):
-            group = dist.new_group([ranks[r] for r in part], backend=dist.get_backend(whole))
-            if whole.rank() in part:
-                made[size, axis] = group
-    return made[size, axis]
-
-
-def core_of(group, device):
-    """The core's group over one of torch.distributed, made once."""
-    kept = _cores.setdefault(group, {})
-    kind = torch.device(device).type
-    if kind not in kept:
-        kept[kind] = process_group.core_group(group, device)
-    return kept[kind]
+    if size < 1 or whole.size() % size:
+        raise ConfigError(f"{whole.size()} ranks cannot share sequences in groups of {size}", "sequence_parallel_size",
+                          "use a size that divides the number of ranks")
+    return process_group.axis_group(axis, whole, shard=whole.size() // size, sequence=size)
 
 
 def exchange(tensor, split, join, group):

@@ -57,11 +57,12 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
         self.mpu, self.mesh_device = mpu, mesh_device
         self._check_arguments(model, optimizer, lr_scheduler)
         sharded_params.check_values(model)
+        self._split(self._config.view.value("tensor_parallel.autotp_size"), self.all_ranks, optimizer)
         self._place(model, dont_change_device)
         # Masters start from the rounded values, as users of this interface know it.
         early = any(sharded_params.handle_of(p) is not None for p in model.parameters())
         self._cast_module_mixed_precision(self._mixed_precision_dtypes()[0], None, early)
-        parameters = self._parameters_of(model, model_parameters)
+        parameters = self._with_parts(self._parameters_of(model, model_parameters))
         base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
         self.basic_optimizer = base
         group, mesh = self._ranks()

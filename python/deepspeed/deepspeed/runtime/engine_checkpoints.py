@@ -39,6 +39,8 @@ def _checkpoint_parallel_metadata(mpu):
 class EngineCheckpoints:
 
     def module_state_dict(self, destination=None, prefix="", keep_vars=False, exclude_frozen_parameters=False):
+        self._refuse_parts("module_state_dict()", "call save_16bit_model(), save_pretrained() or "
+                           "_consolidated_16bit_state_dict() on all ranks")
         with capstan.gathered(self.module):
             state = self.module.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
             if self.zero_optimization_partition_weights():
@@ -50,6 +52,8 @@ class EngineCheckpoints:
         return state
 
     def load_module_state_dict(self, checkpoint, strict=True, custom_load_fn=None, fetch_z3_params=False):
+        self._refuse_parts("load_module_state_dict()", "load a checkpoint without custom_load_fn; load_module_only takes a folder "
+                           "of transformers, too")
         state = checkpoint.get("module", checkpoint)
         with capstan.gathered(self.module, modifier_rank=0):
             if custom_load_fn:
@@ -57,20 +61,28 @@ class EngineCheckpoints:
             else:
                 self.module.load_state_dict(state, strict=strict)
 
+    def _refuse_parts(self, where, fix):
+        if self.tensor_ranks is not None:
+            raise ConfigError(f"the model is split between {self.tensor_ranks.size} ranks, so a state dict would have parts of its "
+                              "weights", where, fix)
+
     def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
         if not self.zero_optimization_partition_weights():
             raise ValueError("this function requires ZeRO-3 mode")
         return self.whole_weights(exclude_frozen_parameters)
 
-    _consolidated_16bit_state_dict = _zero3_consolidated_16bit_state_dict
+    def _consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
+        if self.tensor_ranks is not None:
+            return self.whole_weights(exclude_frozen_parameters)
+        return self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
 
     def _is_first(self):
         return dist.get_rank() == 0
 
     def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
-        """Rank 0 writes the weights, in the dtype that is trained, as one file. At stage 3 collective, whatever
-        stage3_gather_16bit_weights_on_model_save says; a file that cannot be written is then an error on all ranks."""
-        sharded = self.zero_optimization_partition_weights()
+        """Rank 0 writes the weights, in the dtype that is trained, as one file. At stage 3 and with tensor
+        ranks collective, whatever stage3_gather_16bit_weights_on_model_save says; a file that cannot be written is then an error on all ranks."""
+        sharded = self.zero_optimization_partition_weights() or self.tensor_ranks is not None
         weights = self.whole_weights if sharded else self.module_state_dict
         self._write_weights(weights(exclude_frozen_parameters=exclude_frozen_parameters),
                             os.path.join(save_dir, save_filename), together=sharded)

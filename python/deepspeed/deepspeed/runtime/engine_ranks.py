@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 
 from capstan import params as sharded_params
+from capstan.tensor_layers import with_parts
 from deepspeed.utils import groups
 
 
@@ -18,7 +19,7 @@ class EngineRanks:
         self.global_rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.seq_dp_world_size = dist.get_world_size(self.seq_data_parallel_group)
         self.mp_world_size = self.world_size // self.seq_dp_world_size
-        self.checkpoint_mp_rank = 0 if self.mp_world_size == 1 else self.mpu.get_model_parallel_rank()
+        self.checkpoint_mp_rank = self._place_in_model()
         self.sequence_parallel_size = self._config.view.value("sequence_parallel_size")
         self.dp_world_size = self.seq_dp_world_size // self.sequence_parallel_size
         groups.follow(self)
@@ -32,16 +33,37 @@ class EngineRanks:
             if sharded_params.handle_of(tensor) is None:
                 tensor.data = tensor.data.to(self.device)
 
+    def _place_in_model(self):
+        """Among the ranks that have parts of one model."""
+        if self.tensor_ranks is not None:
+            return self.tensor_ranks.rank
+        return 0 if self.mp_world_size == 1 else self.mpu.get_model_parallel_rank()
+
+    def autotp_size(self):
+        return 0 if self.tensor_ranks is None else self.tensor_ranks.size
+
+    @staticmethod
+    def _with_parts(parameters):
+        """Parameters or groups of them, which tensor ranks may have cut."""
+        if not any(isinstance(each, dict) for each in parameters):
+            return with_parts(parameters)
+        return [{**group, "params": with_parts(sharded_params.flat_list(group["params"]))} for group in parameters]
+
     def _ranks(self):
-        """All that train this model, and how they share it (None: each has all of it)."""
-        return self.seq_data_parallel_group, None
+        """All that train this model, and how they share it (None: as the configuration says)."""
+        return self.all_ranks, None
 
     # Groups are not kept: a program that destroys its groups must be rid of them.
 
     @property
-    def seq_data_parallel_group(self):
-        """All ranks that train: those with the same parameters."""
+    def all_ranks(self):
+        """Those that train together."""
         return groups.training_group(self.mpu)
+
+    @property
+    def seq_data_parallel_group(self):
+        """Of them, the ranks with the same parameters as this one."""
+        return groups.peers(self.all_ranks, max(1, self.autotp_size()))
 
     @property
     def data_parallel_group(self):

@@ -1,12 +1,12 @@
-"""Groups of ranks by what they share: data, or sequences. Each other group is this rank alone."""
+"""Groups of ranks by what they share: data, sequences, or layers. Each other group is this rank alone."""
 
 import torch.distributed as dist
 
-from capstan import sequence_parallel
+from capstan import sequence_parallel, tensor_parallel
 from capstan._C import Axis, Mesh
 
 mpu = None  # that of the last engine
-_sequence_size = 1
+_sequence_size = _tensor_size = 1
 
 _EXPERT_PARALLEL_GROUP, _EXPERT_DATA_PARALLEL_GROUP = {}, {}
 
@@ -34,12 +34,17 @@ def _get_expert_data_parallel_group(group_name):
 
 
 def training_group(unit):
-    """All ranks that train with this one, as an mpu knows them: those with the same parameters."""
+    """All ranks that train with this one, as far as an mpu says."""
     for name in ("get_sequence_data_parallel_group", "get_data_parallel_group"):
         given = getattr(unit, name, lambda: None)()
         if given is not None:
             return given
     return dist.group.WORLD
+
+
+def peers(among, tensor_size):
+    """Of a group that splits models between so many neighbours, the ranks with the same parts as this one."""
+    return tensor_parallel.data_group_of(tensor_size, among) if tensor_size > 1 else among
 
 
 def sequence_group(among, size):
@@ -54,14 +59,14 @@ def data_group(among, size):
 
 def follow(engine):
     """From here on the functions below speak of this engine's ranks. Collective."""
-    global mpu, _sequence_size
-    mpu, _sequence_size = engine.mpu, engine.sequence_parallel_size
+    global mpu, _sequence_size, _tensor_size
+    mpu, _sequence_size, _tensor_size = engine.mpu, engine.sequence_parallel_size, max(1, engine.autotp_size())
     sequence_group(engine.seq_data_parallel_group, _sequence_size)  # made now, by all ranks together
     data_group(engine.seq_data_parallel_group, _sequence_size)
 
 
 def _get_sequence_data_parallel_group():
-    return training_group(mpu)
+    return peers(training_group(mpu), _tensor_size)
 
 
 def _get_sequence_data_parallel_world_size():
@@ -97,8 +102,22 @@ def _get_data_parallel_rank():
     return dist.get_rank(_get_data_parallel_group())
 
 
-def _get_model_parallel_world_size():
-    return 1
+def get_tensor_model_parallel_group():
+    """The ranks with other parts of this one's model; None where nobody splits it."""
+    return tensor_parallel.group_of(_tensor_size, training_group(mpu)) if _tensor_size > 1 else None
+
+
+def get_tensor_model_parallel_world_size():
+    return _tensor_size
+
+
+def get_tensor_model_parallel_rank():
+    return 0 if _tensor_size == 1 else dist.get_rank(get_tensor_model_parallel_group())
+
+
+_get_model_parallel_group = get_model_parallel_group = get_tensor_model_parallel_group
+_get_model_parallel_world_size = get_model_parallel_world_size = get_tensor_model_parallel_world_size
+_get_model_parallel_rank = get_model_parallel_rank = get_tensor_model_parallel_rank
 
 
 def _get_expert_model_parallel_world_size():
