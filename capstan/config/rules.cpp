@@ -60,6 +60,7 @@ class Rules {
     check_offload("offload_optimizer", "cpu_offload");
     check_offload("offload_param", "cpu_offload_param");
     check_groups(ranks);
+    check_axes();
     check_diagnostics();
     return std::move(findings_);
   }
@@ -242,6 +243,14 @@ class Rules {
         !table_.texts("comms_logger.prof_ops").empty()) {
       warning("prof_all logs every operation, whatever prof_ops says", "comms_logger.prof_ops",
               "set \"prof_all\": false");
+    }
+  }
+
+  void check_axes() {
+    if (table_.integer("sequence_parallel_size") > 1 &&
+        table_.integer("tensor_parallel.autotp_size") > 1) {
+      problem("ranks that split layers cannot share sequences too", "sequence_parallel_size",
+              "share sequences or split layers, not both");
     }
   }
 

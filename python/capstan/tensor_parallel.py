@@ -118,7 +118,7 @@ def _agree(model, ranks):
 
 def follow(optimizer):
     """The groups of an optimizer that was made before get the parameters that others were cut into."""
-    for group in [] if optimizer is None else optimizer.param_groups:
+    for group in getattr(optimizer, "param_groups", ()):
         group["params"] = with_parts(group["params"])
 
 

@@ -214,10 +214,17 @@ TEST(TensorRanks, OfTheCommandLineTakeThePlaceOfTheFiles) {
   EXPECT_EQ(resolve_text(R"({"tensor_parallel": {"autotp_size": 2}})", context).world_size, 1);
 }
 
-TEST(TensorRanks, AreForTheProgramsOwnModels) {
+TEST(TensorRanks, AreThereForEveryDoor) {
+  for (const Door door : {Door::program, Door::capstan_package, Door::deepspeed_package}) {
+    EXPECT_EQ(problems_of(R"({"tensor_parallel": {"autotp_size": 2}})", at_door(door)), "");
+  }
+}
+
+TEST(TensorRanks, ShareNoSequences) {
   EXPECT_THAT(
-      problems_of(R"({"tensor_parallel": {"autotp_size": 2}})", at_door(Door::deepspeed_package)),
-      HasSubstr("tensor parallelism: only in the program capstan"));
+      problems_of(R"({"tensor_parallel": {"autotp_size": 2}, "sequence_parallel_size": 2})",
+                  on_ranks(4)),
+      HasSubstr("cannot share sequences"));
 }
 
 }  // namespace

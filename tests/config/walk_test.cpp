@@ -107,7 +107,7 @@ TEST(Walk, FeaturesOfLaterAreRefusedOnceAndByName) {
             "flops profiler");
   }
   if (!available(Feature::autotp))
-    refused("tensor_parallel: {\"preset_model\": \"llama\"}", "tensor parallelism of other models");
+    refused("tensor_parallel: {\"partition_config\": {}}", "tensor parallelism of other models");
   if (!available(Feature::zero_plus_plus)) {
     refused("zero_optimization: {\"zero_quantized_weights\": true}", "ZeRO++");
   }
