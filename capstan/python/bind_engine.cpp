@@ -130,11 +130,6 @@ void bind_step(py::class_<PyEngine>& type) {
       .def("describe", [](PyEngine& self) { return self.engine().describe(); });
 }
 
-// What does not divide is the engine's to refuse.
-int data_ranks(const engine::MeshOptions& mesh, int world_size) {
-  return std::max(1, world_size / std::max(1, mesh.product()));
-}
-
 }  // namespace
 
 void bind_engine(py::module_& module) {
@@ -176,8 +171,13 @@ void bind_engine(py::module_& module) {
       .def_readonly("pipe", &engine::MeshOptions::pipe)
       .def_readonly("sequence", &engine::MeshOptions::sequence)
       .def_readonly("tensor", &engine::MeshOptions::tensor)
-      .def("data_ranks", &data_ranks, py::arg("world_size"),
-           "How many data-parallel ranks of so many are left.");
+      .def(
+          "data_ranks",
+          [](const engine::MeshOptions& mesh,
+             int world_size) {  // what does not divide is the engine's to refuse
+            return std::max(1, world_size / std::max(1, mesh.product()));
+          },
+          py::arg("world_size"), "How many data-parallel ranks of so many are left.");
   py::class_<PyEngine> type(module, "Engine", "The engine behind capstan.Engine.");
   type.def(py::init([](const PyModel& model, const config::Resolved& config,
                        std::shared_ptr<comm::Group> group, const py::object& optimizer,
