@@ -17,6 +17,7 @@ void bind_sequence(pybind11::module_& module);
 void bind_tensor(pybind11::module_& module);
 void bind_profile(pybind11::module_& module);
 void bind_params(pybind11::module_& module);
+void bind_reports(pybind11::module_& module);
 void bind_engine(pybind11::module_& module);
 void bind_stored(pybind11::module_& module);
 void bind_pipeline(pybind11::module_& module);

@@ -17,6 +17,7 @@ PYBIND11_MODULE(_C, module) {
   capstan::python::bind_tensor(module);
   capstan::python::bind_profile(module);
   capstan::python::bind_params(module);
+  capstan::python::bind_reports(module);
   capstan::python::bind_engine(module);
   capstan::python::bind_checkpoint_files(module);
   capstan::python::bind_stored(module);
