@@ -166,7 +166,7 @@ class Engine(Checkpoints, torch.nn.Module):
     def forward(self, *args, **kwargs):
         self._check_open()
         self.core.reload_states()
-        if self.tensor_ranks is not None and not self._inputs_checked:
+        if self.tensor_ranks is not None and self.tensor_ranks.ours and not self._inputs_checked:
             tensor_parallel.check_same(self.tensor_ranks, (args, kwargs))
             self._inputs_checked = True
         if self.core_config.casts_inputs:

@@ -14,10 +14,10 @@ _SLICE, _PARTS = "_capstan_slice", "_capstan_parts"
 
 
 class Ranks:
-    """Those that split a model between them."""
+    """Those that split a model between them; `ours`: with layers of this module."""
 
-    def __init__(self, group):
-        self.group = group
+    def __init__(self, group, ours=True):
+        self.group, self.ours = group, ours
 
     @property
     def rank(self):

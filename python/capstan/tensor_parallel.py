@@ -40,16 +40,24 @@ def ranks_of(model):
     return vars(model).get(_RANKS)
 
 
+def take_ranks(model, ranks):
+    """From here on the model is one that they have split."""
+    setattr(model, _RANKS, ranks)
+
+
 def overrides(model, document):
     """What a model that is split already says of a configuration: path -> (value, why)."""
     ranks = ranks_of(model)
-    if ranks is None:
-        return {}
+    return {} if ranks is None else size_given(ranks.size, "the model is split already", document)
+
+
+def size_given(size, why, document):
+    """A configuration's override by something that was there before it; raises ConfigError where it says otherwise."""
     said = (document.root.get("tensor_parallel") or {}).get("autotp_size", "auto")
-    if said not in ("auto", 0, ranks.size):
-        raise ConfigError(f"the configuration says {said}, but the model is split between {ranks.size} ranks already",
-                          "tensor_parallel.autotp_size", "use the same size, or leave the key out")
-    return {"tensor_parallel.autotp_size": (ranks.size, "the model is split between so many")}
+    if said not in ("auto", 0, size):
+        raise ConfigError(f"the configuration says {said}, but {size} ranks split the model ({why})", "tensor_parallel.autotp_size",
+                          "use the same size, or leave the key out")
+    return {"tensor_parallel.autotp_size": (size, why)}
 
 
 def split(model, size, among=None):
@@ -73,7 +81,7 @@ def split(model, size, among=None):
         for inside in modules[name].modules():
             if isinstance(inside, torch.nn.Module) and "attention" in type(inside).__name__.lower():
                 tensor_layers.divide(inside, ATTRIBUTES, size)
-    setattr(model, _RANKS, ranks)
+    take_ranks(model, ranks)
     return model
 
 

@@ -22,6 +22,7 @@ from deepspeed.runtime.initialize import add_config_arguments, initialize  # noq
 from deepspeed.runtime.lr_schedules import add_tuning_arguments  # noqa: E402,F401
 from deepspeed.runtime.pipe import PipelineModule  # noqa: E402,F401
 from deepspeed.runtime.pipe.engine import PipelineEngine  # noqa: E402,F401
+from deepspeed.runtime.tensor_parallel import tp_model_init  # noqa: E402,F401
 from deepspeed.utils import OnDevice, log_dist, logger  # noqa: E402,F401
 from deepspeed.version import version  # noqa: E402
 

@@ -5,7 +5,7 @@ from capstan.errors import NotAvailable
 
 # module -> (how messages call it, its names; those with parentheses are functions, the others classes)
 NAMES = {
-    "deepspeed": ("deepspeed.", "init_inference() default_inference_config() tp_model_init() DeepSpeedTransformerLayer "
+    "deepspeed": ("deepspeed.", "init_inference() default_inference_config() DeepSpeedTransformerLayer "
                   "DeepSpeedTransformerConfig"),
     "deepspeed.inference": ("deepspeed.", "InferenceEngine"),
     "deepspeed.module_inject": ("deepspeed.module_inject.",

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from capstan import _C
 from capstan.errors import ConfigError
-from deepspeed.runtime import constants
+from deepspeed.runtime import constants, tensor_parallel
 from deepspeed.utils.logging import logger
 
 ADAGRAD_OPTIMIZER, ADAM_OPTIMIZER, ADAMW_OPTIMIZER = "adagrad", "adam", "adamw"
@@ -146,14 +146,18 @@ def _sizes_of(mpu, mesh_device, mesh_param):
 
 class DeepSpeedConfig:
     """`trains`: an engine is about to be made of it, so that unknown keys and what is not available are errors at once;
-    else warnings, for initialize() will refuse them."""
+    else warnings, for initialize() will refuse them. `model`: the one that is trained, which may be split already."""
 
-    def __init__(self, config, mpu=None, mesh_device=None, *, mesh_param=None, trains=False):
+    def __init__(self, config, mpu=None, mesh_device=None, *, mesh_param=None, trains=False, model=None):
         with _as_deepspeed_errors():
             self._document = _C.read_config(config)
         self._param_dict = self._document.root
         self.mpu = mpu
         self._ranks, self._decided = _ranks_of(mpu), _sizes_of(mpu, mesh_device, mesh_param)
+        if model is not None:
+            with _as_deepspeed_errors():
+                self._decided.update(tensor_parallel.overrides(mpu, model, self._document))
+            self._ranks *= tensor_parallel.size_of(mpu)  # it counts those that see other data
         self.view = self.resolve(reads_only=not trains, lenient=not trains)
         self.world_size = self.view.world_size  # data-parallel ranks
         for what, where, _ in () if trains else self.view.warnings:

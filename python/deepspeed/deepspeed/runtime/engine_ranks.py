@@ -5,6 +5,7 @@ import torch.distributed as dist
 
 from capstan import params as sharded_params
 from capstan.tensor_layers import with_parts
+from deepspeed.runtime import tensor_parallel
 from deepspeed.utils import groups
 
 
@@ -32,6 +33,11 @@ class EngineRanks:
         for tensor in (*model.parameters(), *model.buffers()):
             if sharded_params.handle_of(tensor) is None:
                 tensor.data = tensor.data.to(self.device)
+
+    def _split(self, size, group, optimizer):
+        if tensor_parallel.size_of(self.mpu) > 1:  # by layers of its own
+            tensor_parallel.adopt(self.module, self.mpu)
+        super()._split(size, group, optimizer)
 
     def _place_in_model(self):
         """Among the ranks that have parts of one model."""

@@ -48,7 +48,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
             assert mpu is None, "mpu must be None with pipeline parallelism"
             mpu = model.mpu()
         parsed = given if isinstance(given, DeepSpeedConfig) else DeepSpeedConfig(
-            given, mpu, mesh_param=mesh_param, trains=True)
+            given, mpu, mesh_param=mesh_param, trains=True, model=None if isinstance(model, PipelineModule) else model)
         kind = PipelineEngine if isinstance(model, PipelineModule) else DeepSpeedEngine
         engine = kind(args=args, model=model, optimizer=optimizer, model_parameters=model_parameters,
                       training_data=training_data, lr_scheduler=lr_scheduler, mpu=mpu,

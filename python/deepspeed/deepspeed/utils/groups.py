@@ -35,6 +35,9 @@ def _get_expert_data_parallel_group(group_name):
 
 def training_group(unit):
     """All ranks that train with this one, as far as an mpu says."""
+    from deepspeed.runtime.tensor_parallel import size_of
+    if size_of(unit) > 1:
+        return dist.group.WORLD
     for name in ("get_sequence_data_parallel_group", "get_data_parallel_group"):
         given = getattr(unit, name, lambda: None)()
         if given is not None:
