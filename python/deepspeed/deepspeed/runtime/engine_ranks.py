@@ -35,7 +35,7 @@ class EngineRanks:
                 tensor.data = tensor.data.to(self.device)
 
     def _split(self, size, group, optimizer):
-        if tensor_parallel.size_of(self.mpu) > 1:  # by layers of its own
+        if tensor_parallel.size_of(self.mpu) > 1 and not self.is_pipeline:  # by layers of its own
             tensor_parallel.adopt(self.module, self.mpu)
         super()._split(size, group, optimizer)
 
