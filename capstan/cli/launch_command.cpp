@@ -29,7 +29,7 @@ void add_launch_command(CLI::App& app, int& exit_code) {
   command->callback([command, flags, autotuning, &exit_code] {
     open_missing_standard_files();
     take_program(command->remaining(), *command, flags->options.program);
-    if (autotuning->empty() || flags->dry_run) {
+    if (autotuning->empty()) {
       exit_code = run_launch(*flags);
     } else {
       exit_code = tune::tune({.launch = *flags, .run = *autotuning == "run"});

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "capstan/base/text.h"
 #include "capstan/config/apply.h"
 
 namespace capstan::config {
@@ -42,7 +43,9 @@ tune::Options to_tune(const Table& table) {
   options.ranks_per_model = count("mp_size");
   const json::Object* const flags = table.find(path("arg_mappings"))->value.object();
   for (const json::Member& flag : flags != nullptr ? *flags : json::Object{}) {
-    if (const std::string* name = flag.value.text()) options.arg_mappings[flag.key] = *name;
+    if (const std::string* name = flag.value.text()) {
+      options.arg_mappings[std::string(trim(flag.key))] = trim(*name);
+    }
   }
   return options;
 }

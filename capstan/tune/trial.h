@@ -37,7 +37,7 @@ struct TrialJob {
 
 // Runs it to the end of its measured steps, or of its time. Whatever happens in it is an outcome;
 // when this returns, none of its processes is left. Throws ConfigError and IoError where it cannot
-// be started.
+// be started. A signal that stops it is still to be taken from `signals` then.
 // Threads: the program's only one.
 Outcome run_trial(const TrialJob& trial, launch::SignalWatch& signals);
 

@@ -57,10 +57,7 @@ std::optional<json::Value> read(const std::filesystem::path& path) {
 
 TrialFiles::TrialFiles(const std::filesystem::path& results_dir,
                        const std::filesystem::path& exps_dir)
-    : results_(std::filesystem::absolute(results_dir)), exps_(std::filesystem::absolute(exps_dir)) {
-  make_folder(results_);
-  make_folder(exps_);
-}
+    : results_(std::filesystem::absolute(results_dir)), exps_(std::filesystem::absolute(exps_dir)) {}
 
 std::optional<Outcome> TrialFiles::known(const Experiment& experiment) const {
   const auto before = read(exps_ / (experiment.name + ".json"));
@@ -70,6 +67,7 @@ std::optional<Outcome> TrialFiles::known(const Experiment& experiment) const {
 }
 
 void TrialFiles::begin(const Experiment& experiment, const json::Value& config_of_trial) const {
+  make_folder(exps_);
   make_folder(folder(experiment.name));
   for (const char* old : {"metrics.json", "result.json"}) {
     std::error_code ignored;
@@ -86,6 +84,7 @@ void TrialFiles::end(const Experiment& experiment, const Outcome& outcome) const
 }
 
 std::filesystem::path TrialFiles::write(const std::string& name, const std::string& text) const {
+  make_folder(results_);
   write_text(results_ / name, text);
   return results_ / name;
 }

@@ -24,7 +24,7 @@ struct Experiment {
 //   result.json results_dir/summary.txt     ds_config_optimal.json cmd_optimal.txt
 class TrialFiles {
  public:
-  // Both are made where they are missing. Throws IoError.
+  // Both are made when something is written into them.
   TrialFiles(const std::filesystem::path& results_dir, const std::filesystem::path& exps_dir);
 
   std::filesystem::path folder(const std::string& name) const { return results_ / name; }
@@ -38,7 +38,7 @@ class TrialFiles {
 
   // How the same experiment ended when it was run before.
   std::optional<Outcome> known(const Experiment& experiment) const;
-  // Before its job starts: its files, anew.
+  // Before its job starts: its files, anew. Throws IoError, as end() does.
   void begin(const Experiment& experiment, const json::Value& config_of_trial) const;
   void end(const Experiment& experiment, const Outcome& outcome) const;
   // The path of what was written. Throws IoError.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -92,7 +93,10 @@ Outcome run_trial(const TrialJob& trial, launch::SignalWatch& signals) {
   };
   const launch::Result result = launch::run(plan, run);
   const std::optional<Record> record = read_record(trial.record);
-  if (result.stopped_by != 0) return {.end = End::stopped};
+  if (result.stopped_by != 0) {
+    std::raise(result.stopped_by);  // held back: the caller hears of it too
+    return {.end = End::stopped};
+  }
   if (too_long && !record) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(trial.limit).count();
     return {.end = End::too_long, .why = fmt::format("nothing after {} s", seconds)};

@@ -231,6 +231,13 @@ def test_flags_of_the_script_follow(folder):
     assert "trained with train_micro_batch_size_per_gpu 1 instead of 2" in text
 
 
+def test_a_dry_run_starts_nothing_and_a_quiet_one_tells_only_the_answer(folder):
+    text = tune_fake(folder, flags=["--dry-run"])
+    assert "z1_gas1_tmbspg1" in text and "fake.py" in text and not (folder / "started").exists()
+    assert not (folder / "autotuning_results").exists()
+    assert tune_fake(folder, flags=["--quiet", "--trials", "1"]).lstrip().startswith("best: stage 1, micro-batch 1 x 1")
+
+
 def test_mistakes_are_explained(folder):
     config_file(folder, train_batch_size=[2, 4])
     cases = [(["tune"], "nothing to tune"), (["tune", "fake.py"], "name no configuration"),

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/text.h"
 #include "capstan/cli/tune/job.h"
 #include "capstan/json/writer.h"
 #include "capstan/launch/machine.h"
@@ -150,7 +151,9 @@ class ScriptJob final : public Job {
     const json::Value* given = capstan::tune::find_at(config, "autotuning.arg_mappings");
     if (given == nullptr || given->object() == nullptr) return found;
     for (const json::Member& member : *given->object()) {
-      if (const std::string* flag = member.value.text()) found[member.key] = *flag;
+      if (const std::string* flag = member.value.text()) {
+        found[std::string(trim(member.key))] = trim(*flag);
+      }
     }
     return found;
   }

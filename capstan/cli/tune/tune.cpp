@@ -13,6 +13,8 @@
 #include "capstan/cli/tune/job.h"
 #include "capstan/cli/tune/view.h"
 #include "capstan/json/writer.h"
+#include "capstan/launch/machine.h"
+#include "capstan/launch/plan.h"
 #include "capstan/store/left_swap_files.h"
 #include "capstan/tune/trial.h"
 #include "capstan/tune/trial_files.h"
@@ -46,6 +48,11 @@ std::string table_of(const capstan::tune::Space& space, const capstan::tune::Ans
   return text;
 }
 
+View::Mode view_mode(const LaunchFlags& flags) {
+  if (flags.quiet) return View::Mode::quiet;
+  return isatty(STDOUT_FILENO) == 1 ? View::Mode::terminal : View::Mode::lines;
+}
+
 class Tuner {
  public:
   explicit Tuner(const Request& request)
@@ -55,9 +62,10 @@ class Tuner {
         options_(options_of(resolved_)),
         space_(make_space(alternatives_, resolved_, job_->facts())),
         files_(options_.results_dir, options_.exps_dir),
-        view_(space_, options_, job_->tokens_per_sample(), isatty(STDOUT_FILENO) == 1) {}
+        view_(space_, options_, job_->tokens_per_sample(), view_mode(request.launch)) {}
 
   int run() {
+    if (request_.launch.dry_run) return show();
     view_.begin(options_.results_dir, job_->facts().ranks);
     const capstan::tune::Answer answer = find();
     return report(answer);
@@ -74,13 +82,21 @@ class Tuner {
 
   capstan::tune::Answer find() {
     launch::SignalWatch signals;  // between trials too
-    return search(space_, options_, [&](const Candidate& candidate, int more) {
-      while (const std::optional<int> number = signals.take()) {
-        if (*number == SIGINT || *number == SIGTERM || *number == SIGHUP) stopped_by_ = *number;
-      }
-      if (stopped_by_ != 0) return Outcome{.end = End::stopped};
-      return measure(candidate, more, signals);
-    });
+    capstan::tune::Answer answer =
+        search(space_, options_, [&](const Candidate& candidate, int more) {
+          listen(signals);
+          if (stopped_by_ != 0) return Outcome{.end = End::stopped};
+          return measure(candidate, more, signals);
+        });
+    listen(signals);
+    return answer;
+  }
+
+  void listen(launch::SignalWatch& signals) {
+    while (const std::optional<int> number = signals.take()) {
+      const bool stops = *number == SIGINT || *number == SIGTERM || *number == SIGHUP;
+      if (stops && stopped_by_ == 0) stopped_by_ = *number;
+    }
   }
 
   Outcome measure(const Candidate& candidate, int more, launch::SignalWatch& signals) {
@@ -126,7 +142,6 @@ class Tuner {
     Outcome outcome = run_trial(trial, signals);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     remove_left_files(resolved->engine.store);
-    if (outcome.end == End::stopped) stopped_by_ = SIGINT;
     if (outcome.end != End::measured) return outcome;
     longest_ = std::max(longest_, took.count());
     const auto record = capstan::tune::read_record(trial.record);
@@ -140,6 +155,18 @@ class Tuner {
     if (longest_ > 0) seconds = std::max(kLeastLimitSeconds, kSlowerThanBefore * longest_);
     if (request_.limit_seconds > 0) seconds = request_.limit_seconds;
     return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
+  }
+
+  // What the first trial would start.
+  int show() const {
+    const Candidate first{capstan::tune::Choice(space_.axes.size(), 0), space_.first_micro};
+    const json::Value config = apply(space_, first, alternatives_.config.root);
+    const std::string path = files_.config(tag(space_, first)).string();
+    const launch::Machine machine = launch::this_machine();
+    const launch::Options job =
+        job_->trial({path, config}, resolved_.engine.profile.trial.last_step);
+    std::fputs(launch::describe(launch::make_plan(job, machine), machine.env).c_str(), stdout);
+    return 0;
   }
 
   // A rank that was killed has not removed its files on the disks.

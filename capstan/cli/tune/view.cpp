@@ -15,11 +15,6 @@ namespace {
 using capstan::tune::End;
 using capstan::tune::Outcome;
 
-void say(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
-}
-
 std::string time_text(double seconds) {
   if (seconds < 90) return fmt::format("{:.0f} s", std::max(1.0, seconds));
   if (seconds < 5400) return fmt::format("{:.0f} min", seconds / 60);
@@ -39,8 +34,14 @@ std::string failure(const Outcome& outcome) {
 }  // namespace
 
 View::View(const capstan::tune::Space& space, const capstan::tune::Options& options,
-           std::int64_t tokens_per_sample, bool redraws)
-    : space_(space), options_(options), tokens_per_sample_(tokens_per_sample), redraws_(redraws) {}
+           std::int64_t tokens_per_sample, Mode mode)
+    : space_(space), options_(options), tokens_per_sample_(tokens_per_sample), mode_(mode) {}
+
+void View::say(const std::string& text) const {
+  if (mode_ == Mode::quiet) return;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
 
 void View::begin(const std::string& results, int ranks) const {
   const auto& micros = space_.micros;
@@ -59,7 +60,7 @@ void View::begin(const std::string& results, int ranks) const {
 void View::trial_begins(const capstan::tune::Candidate& candidate, int more) {
   trial_began_ = Clock::now();
   more_ = more;
-  if (!redraws_) return;
+  if (mode_ != Mode::terminal) return;
   say(fmt::format("\rtrial {}: {} ...{}\033[K", number_ + 1, describe(space_, candidate), left()));
 }
 
@@ -82,11 +83,12 @@ void View::trial_ended(const capstan::tune::Candidate& candidate, const Outcome&
     best_ = std::max(best_, score);
   }
   if (before) text += " (from before)";
+  const bool redraws = mode_ == Mode::terminal;
   const bool last = more_ == 0 || before;
   --more_;
-  say(fmt::format("{}trial {}: {}: {}{}{}\n", redraws_ ? "\r" : "", number_,
-                  describe(space_, candidate), text, last || redraws_ ? "" : left(),
-                  redraws_ ? "\033[K" : ""));
+  say(fmt::format("{}trial {}: {}: {}{}{}\n", redraws ? "\r" : "", number_,
+                  describe(space_, candidate), text, last || redraws ? "" : left(),
+                  redraws ? "\033[K" : ""));
 }
 
 std::string View::measured(const Outcome& outcome) const {

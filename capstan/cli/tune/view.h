@@ -11,9 +11,12 @@ namespace capstan::cli::tune {
 
 class View {
  public:
-  // `tokens_per_sample`: 0: unknown. `redraws`: the line of a trial may show it while it runs.
+  // terminal: the line of a trial is there while it runs. quiet: only the answer.
+  enum class Mode { terminal, lines, quiet };
+
+  // `tokens_per_sample`: 0: unknown.
   View(const capstan::tune::Space& space, const capstan::tune::Options& options,
-       std::int64_t tokens_per_sample, bool redraws);
+       std::int64_t tokens_per_sample, Mode mode);
 
   void begin(const std::string& results, int ranks) const;
   void trial_begins(const capstan::tune::Candidate& candidate, int more);
@@ -29,11 +32,12 @@ class View {
 
   std::string measured(const capstan::tune::Outcome& outcome) const;
   std::string left() const;
+  void say(const std::string& text) const;
 
   const capstan::tune::Space& space_;
   const capstan::tune::Options& options_;
   const std::int64_t tokens_per_sample_;
-  const bool redraws_;
+  const Mode mode_;
   const Clock::time_point began_ = Clock::now();
   Clock::time_point trial_began_;
   std::chrono::duration<double> in_trials_{0};
