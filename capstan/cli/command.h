@@ -20,6 +20,9 @@ void add_checkpoint_command(CLI::App& app, int& exit_code);
 void add_launch_command(CLI::App& app, int& exit_code);        // capstan launch
 void add_launch_agent_command(CLI::App& app, int& exit_code);  // its hand on other hosts
 
+// capstan tune; --autotuning of capstan launch does the same.
+void add_tune_command(CLI::App& app, int& exit_code);
+
 void add_bench_command(CLI::App& app, int& exit_code);   // capstan bench io
 void add_report_command(CLI::App& app, int& exit_code);  // capstan report
 

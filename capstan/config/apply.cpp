@@ -203,6 +203,10 @@ profile::Options to_profile(const Table& table) {
                    .ops = table.texts("comms_logger.prof_ops"),
                    .verbose = table.flag("comms_logger.verbose"),
                    .debug = table.flag("comms_logger.debug")};
+  options.trial = {
+      .first_step = std::max<std::int64_t>(1, table.integer("autotuning.start_profile_step")),
+      .last_step = std::max<std::int64_t>(1, table.integer("autotuning.end_profile_step"))};
+  if (table.flag("autotuning.enabled")) options.trial.file = table.text("autotuning.metric_path");
   return options;
 }
 

@@ -5,6 +5,7 @@
 #include "capstan/config/table.h"
 #include "capstan/data/options.h"
 #include "capstan/engine/options.h"
+#include "capstan/tune/options.h"
 
 namespace capstan::config {
 
@@ -33,5 +34,6 @@ profile::Options to_profile(const Table& table);
 // All of them, with the batch sizes as they stand in the table.
 engine::Options to_engine(const Table& table);
 data::Options to_data(const Table& table);
+tune::Options to_tune(const Table& table);
 
 }  // namespace capstan::config

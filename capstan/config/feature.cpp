@@ -21,7 +21,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::amp, false, "Apex AMP"},
     FeatureState{Feature::autocast, true, "torch autocast", Door::deepspeed_package},
     FeatureState{Feature::autotp, false, "automatic tensor parallelism of other models"},
-    FeatureState{Feature::autotuning, false, "autotuning"},
+    FeatureState{Feature::autotuning, true, "autotuning"},
     FeatureState{Feature::checkpoint_options, false, "node-local checkpoint storage"},
     FeatureState{Feature::compile, false, "compiling the training step"},
     FeatureState{Feature::compression, false, "model compression during training"},

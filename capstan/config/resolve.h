@@ -11,12 +11,14 @@
 #include "capstan/data/options.h"
 #include "capstan/engine/options.h"
 #include "capstan/json/reader.h"
+#include "capstan/tune/options.h"
 
 namespace capstan::config {
 
 struct Resolved {
   engine::Options engine;
   data::Options data;
+  tune::Options tune;
   Table table;         // every value with its origin
   int world_size = 1;  // ranks that see different data
   Origin world_size_origin;

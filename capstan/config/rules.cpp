@@ -47,6 +47,8 @@ void derive_from_hidden(Table& table, std::int64_t hidden) {
   set("stage3_param_persistence_threshold", 10 * size, "10 x hidden_size");
 }
 
+constexpr const char* kTuning = "autotuning";
+
 class Rules {
  public:
   Rules(const Table& table, std::string source) : table_(table), source_(std::move(source)) {}
@@ -62,6 +64,7 @@ class Rules {
     check_groups(ranks);
     check_axes();
     check_diagnostics();
+    check_tuning();
     return std::move(findings_);
   }
 
@@ -252,6 +255,36 @@ class Rules {
       problem("ranks that split layers cannot share sequences too", "sequence_parallel_size",
               "share sequences or split layers, not both");
     }
+  }
+
+  void check_tuning() {
+    const auto number = [&](const char* name) { return table_.integer(join_path(kTuning, name)); };
+    if (number("end_profile_step") < number("start_profile_step")) {
+      problem(fmt::format("the last measured step, {}, is before the first, {}",
+                          number("end_profile_step"), number("start_profile_step")),
+              "autotuning.end_profile_step", "give a later step; five are a good start");
+    }
+    if (number("max_train_micro_batch_size_per_gpu") <
+        number("min_train_micro_batch_size_per_gpu")) {
+      problem("the largest micro-batch is smaller than the smallest",
+              "autotuning.max_train_micro_batch_size_per_gpu", "swap the two");
+    }
+    const auto most = table_.maybe_integer("autotuning.max_train_batch_size");
+    if (most && *most < number("min_train_batch_size")) {
+      problem("the largest batch is smaller than the smallest", "autotuning.max_train_batch_size",
+              "swap the two");
+    }
+    check_mappings();
+  }
+
+  void check_mappings() {
+    const json::Value& mappings = table_.find("autotuning.arg_mappings")->value;
+    if (mappings.is_null()) return;
+    const json::Object* flags = mappings.object();
+    const auto is_flag = [](const json::Member& member) { return member.value.text() != nullptr; };
+    if (flags != nullptr && std::all_of(flags->begin(), flags->end(), is_flag)) return;
+    problem("arg_mappings is not an object of flags", "autotuning.arg_mappings",
+            R"(write {"train_micro_batch_size_per_gpu": "--per_device_train_batch_size"})");
   }
 
   ErrorInfo info(std::string what, const std::string& path, std::string fix) const {

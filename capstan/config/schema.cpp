@@ -46,6 +46,7 @@ std::vector<Section> all_sections() {
   append_sections(all, diagnostics_sections());
   append_sections(all, checkpoint_sections());
   append_sections(all, profiling_sections());
+  append_sections(all, tuning_sections());
   append_sections(all, data_sections());
   append_sections(all, compression_sections());
   append_sections(all, parallel_sections());

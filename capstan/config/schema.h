@@ -54,6 +54,7 @@ std::vector<Section> offload_sections();
 std::vector<Section> capstan_sections();
 std::vector<Section> checkpoint_sections();
 std::vector<Section> profiling_sections();
+std::vector<Section> tuning_sections();
 std::vector<Section> data_sections();
 std::vector<Section> compression_sections();
 std::vector<Section> parallel_sections();

@@ -1,4 +1,4 @@
-// Activation checkpointing, the flops profiler, autotuning, monitors.
+// Activation checkpointing, the flops profiler, monitors.
 #include "capstan/config/schema.h"
 
 namespace capstan::config {
@@ -66,48 +66,6 @@ Section flops_section() {
   return section;
 }
 
-std::vector<Section> autotuning_parts() {
-  Section section;
-  section.path = "autotuning";
-  section.meaning = "Search for a fast configuration.";
-  section.feature = Feature::autotuning;
-  section.gate = "enabled";
-  section.keys = {
-      flag("enabled", false).says("Search."),
-      flag("fast", true).says("Only the micro-batch size."),
-      text("results_dir", "autotuning_results").says("Folder of results."),
-      text("exps_dir", "autotuning_exps").says("Folder of experiments."),
-      flag("overwrite", true).says("Overwrite old results."),
-      integer("start_profile_step", "3").at_least(0).says("First measured step."),
-      integer("end_profile_step", "5").at_least(0).says("Last measured step."),
-      choice("metric", "throughput", {"latency", "throughput", "flops"}).says("What to make best."),
-      text("metric_path", "null").says("File with your own metric."),
-      choice("tuner_type", "gridsearch", {"gridsearch", "random", "model_based"})
-          .says("How to search."),
-      integer("tuner_early_stopping", "5").at_least(0).says("Trials without gain before it stops."),
-      integer("tuner_num_trials", "50").at_least(1).says("Most trials."),
-      any("arg_mappings", "null").says("Command-line flags to set per trial."),
-      integer("max_train_batch_size", "null").at_least(1).says("Largest batch."),
-      integer("min_train_batch_size", "1").at_least(1).says("Smallest batch."),
-      integer("max_train_micro_batch_size_per_gpu", "1024")
-          .at_least(1)
-          .says("Largest micro-batch."),
-      integer("min_train_micro_batch_size_per_gpu", "1").at_least(1).says("Smallest micro-batch."),
-      integer("num_tuning_micro_batch_sizes", "3").at_least(1).says("Micro-batch sizes to try."),
-      integer("mp_size", "1").at_least(1).says("Ranks per model."),
-      text("model_info_path", "null").says("File with facts about the model."),
-  };
-  Section model;
-  model.path = "autotuning.model_info";
-  model.meaning = "Facts about the model.";
-  model.feature = Feature::autotuning;
-  model.keys = {flag("profile", false).says("Find them by a run."),
-                integer("num_params", "null").says("Parameters."),
-                integer("hidden_size", "null").says("Hidden size."),
-                integer("num_layers", "null").says("Layers.")};
-  return {section, model};
-}
-
 Section monitor(std::string path, std::vector<Key> keys) {
   Section section;
   section.path = std::move(path);
@@ -129,7 +87,6 @@ std::vector<Key> folder_keys() {
 
 std::vector<Section> profiling_sections() {
   std::vector<Section> all = {recompute_section(), flops_section()};
-  for (Section& section : autotuning_parts()) all.push_back(std::move(section));
   all.push_back(monitor("tensorboard", folder_keys()));
   all.push_back(monitor("csv_monitor", folder_keys()));
   all.push_back(

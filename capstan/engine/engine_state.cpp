@@ -71,6 +71,9 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
   }
   if (!options.profile.state_dump.empty()) log_->say(LogLevel::info, options.profile.state_dump);
   log_->begin(profile::index_of(sharded_->device()));
+  if (!options.profile.trial.file.empty() && group_->rank() == 0) {
+    log_->record_trial({options, group_->size(), sharded_->device()});
+  }
 }
 
 EngineState::~EngineState() = default;

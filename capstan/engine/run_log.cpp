@@ -76,6 +76,7 @@ void RunLog::read_spans() {
 void RunLog::step_ended(const Progress& progress, const StepReport& report,
                         const store::Ledger& ledger) {
   throughput_.step_ended(report.samples);
+  if (trial_.has_value()) trial_->step_ended(report.samples);
   const bool comms_due =
       options_.comms.enabled && (report.log_due || options_.steps_per_print == 0);
   if (reader_.has_value() && (options_.wall_clock_breakdown || comms_due)) {

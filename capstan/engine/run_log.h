@@ -11,6 +11,7 @@
 #include "capstan/engine/phase_clock.h"
 #include "capstan/engine/step_types.h"
 #include "capstan/engine/throughput.h"
+#include "capstan/engine/trial_record.h"
 #include "capstan/profile/options.h"
 #include "capstan/profile/recorder.h"
 #include "capstan/store/ledger.h"
@@ -46,6 +47,8 @@ class RunLog {
 
   // From here on phases are timed. `device`: of the model, as in profile::SpanFacts.
   void begin(int device) { clock_.emplace(*recorder_, device); }
+  // After begin(): also records what a trial asks for.
+  void record_trial(const TrialRecord::Job& job) { trial_.emplace(job, recorder_, &*clock_); }
   // The time since the last call was spent in `phase`.
   void phase_ended(Phase phase, store::Ledger& ledger);
   // Whether a line of progress comes after so many steps.
@@ -69,6 +72,7 @@ class RunLog {
   std::shared_ptr<profile::Recorder> recorder_;
   std::optional<profile::Reader> reader_;  // none: nothing of it is asked for
   std::optional<PhaseClock> clock_;        // since begin()
+  std::optional<TrialRecord> trial_;
   Throughput throughput_;
   PhaseTimes times_;
   CommsLog comms_;

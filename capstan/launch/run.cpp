@@ -30,10 +30,16 @@ using Clock = ProcessSet::Clock;
 // After its ranks have ended an agent needs only to say so and leave.
 constexpr milliseconds kCarrierGrace{5000};
 
+// Between two questions to RunOptions::enough.
+constexpr milliseconds kAsking{100};
+
 class Job final : public ProcessEvents {
  public:
   Job(const Plan& plan, const RunOptions& options)
       : plan_(plan),
+        options_(options),
+        own_signals_(options.signals == nullptr ? std::make_unique<SignalWatch>() : nullptr),
+        signals_(options.signals == nullptr ? *own_signals_ : *options.signals),
         screen_(poller_, options, plan.world_size()),
         processes_(poller_, signals_, *this),
         redraws_(!options.on_line && isatty(options.out_fd) == 1),
@@ -67,8 +73,10 @@ class Job final : public ProcessEvents {
   void report(int left_behind);
 
   const Plan& plan_;
+  const RunOptions& options_;
   Poller poller_;
-  SignalWatch signals_;
+  std::unique_ptr<SignalWatch> own_signals_;
+  SignalWatch& signals_;
   Screen screen_;
   ProcessSet processes_;
   bool redraws_;  // on a terminal: progress bars of ranks move
@@ -283,6 +291,7 @@ void Job::handle_signals() {
       stop(SIGKILL);
     } else {
       result_.exit_code = 128 + *number;
+      result_.stopped_by = *number;
       result_.sentence = *number == SIGINT ? "stopped by Ctrl-C; all ranks have ended"
                                            : fmt::format("stopped by SIG{}; all ranks have ended",
                                                          sigabbrev_np(*number));
@@ -297,7 +306,8 @@ bool Job::is_over() const {
 }
 
 milliseconds Job::patience() const {
-  Clock::time_point until = Clock::now() + std::chrono::hours(1);
+  const bool asks = options_.enough && !stopping_;
+  Clock::time_point until = Clock::now() + (asks ? kAsking : std::chrono::hours(1));
   const auto strangers_due = links_ ? links_->next_due() : std::nullopt;
   for (const auto& due :
        {processes_.next_due(), carriers_due_, links_due_, strangers_due, screen_.next_due()}) {
@@ -318,6 +328,10 @@ void Job::turn() {
     processes_.stop(SIGTERM, milliseconds(2000));
   }
   judge_carriers();
+  if (options_.enough && !stopping_ && options_.enough()) {
+    pass_on(kPeerFailedSignal);  // nobody is to finish anything
+    stop(SIGTERM);
+  }
   if (screen_.is_broken() && !stopping_) {
     const bool unread = screen_.error() == EPIPE;
     result_.exit_code = unread ? 128 + SIGPIPE : kExitUserError;

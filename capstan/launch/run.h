@@ -9,6 +9,7 @@
 #include "capstan/launch/ending.h"
 #include "capstan/launch/plan.h"
 #include "capstan/launch/process_set.h"
+#include "capstan/launch/signal_watch.h"
 
 namespace capstan::launch {
 
@@ -19,11 +20,17 @@ struct RunOptions {
   std::string log_folder;  // not empty: also one file per rank here
   // When set, lines come here and nothing is written to the two descriptors.
   std::function<void(int rank, Stream stream, std::string_view line)> on_line;
+  // When set, it is asked ten times a second; once it says true, the job is stopped.
+  std::function<bool()> enough;
+  // For who runs several jobs and wants to hear of signals between them too; it outlives the job.
+  // Null: signals are held back while the job runs.
+  SignalWatch* signals = nullptr;
 };
 
 struct Result {
   int exit_code = 0;                    // the first failing rank's; 128 + signal where one ended it
   int first_failed_rank = -1;           // -1: no rank failed
+  int stopped_by = 0;                   // the signal to this process that stopped the job; 0: none
   std::string sentence;                 // what ended the job; empty when every rank exited with 0
   std::vector<std::string> last_lines;  // of the rank that failed first
   std::vector<Ending> endings;          // by rank

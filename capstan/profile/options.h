@@ -17,6 +17,14 @@ struct CommsLoggerOptions {
   bool operator==(const CommsLoggerOptions&) const = default;
 };
 
+// What a trial of `capstan tune` measures: some steps in the middle, in a file at their end.
+struct TrialOptions {
+  std::string file;             // empty: this is no trial
+  std::int64_t first_step = 3;  // counted from 1; the steps before it warm caches up
+  std::int64_t last_step = 5;
+  bool operator==(const TrialOptions&) const = default;
+};
+
 struct Options {
   std::int64_t steps_per_print = 0;  // progress and throughput lines every so many steps; 0: never
   // Device time of forward, backward, reduce, step; waits for the device at the end of each step.
@@ -25,6 +33,7 @@ struct Options {
   bool throughput = true;         // the throughput part of the progress lines
   std::string state_dump;         // logged once at start: every resolved option; empty: nothing
   CommsLoggerOptions comms;
+  TrialOptions trial;
   bool operator==(const Options&) const = default;
 };
 

@@ -14,6 +14,7 @@
 
 #include "capstan/io/file.h"
 #include "capstan/store/home.h"
+#include "capstan/store/left_swap_files.h"
 
 namespace capstan::store {
 
@@ -26,9 +27,6 @@ struct SwapOptions {
   // into free host memory.
   bool direct = true;
 };
-
-// The name of a swap file begins with this.
-inline constexpr const char* kSwapPrefix = "capstan-swap-";
 
 // Owns:    the files: locked while this lives and removed when it goes. Files that a process left
 //          behind, however it ended, are removed when the next one makes its own in that folder.
@@ -73,8 +71,5 @@ class SwapFiles {
   std::vector<Swap> swaps_;
   std::map<const std::byte*, Mapping> mappings_;  // by address
 };
-
-// Removes swap files of `folder` that no process holds; how many. Throws IoError.
-int remove_left_swap_files(const std::filesystem::path& folder);
 
 }  // namespace capstan::store

@@ -79,6 +79,7 @@ std::string another_value(const Key& key) {
   std::vector<std::string> candidates = {"2",    "3",     "0.5",         "0",
                                          "5000", "70000", "[0.5, 0.25]", "[\"x\"]"};
   if (key.type == Type::flag) candidates = {"true", "false"};
+  if (key.name == "arg_mappings") candidates = {"{\"optimizer.params.lr\": \"--lr\"}"};
   if (key.type == Type::text) candidates = {quoted("x")};
   for (const std::string& choice : key.choices) {
     if (choice != "critical") candidates.push_back(quoted(choice));
@@ -120,6 +121,10 @@ std::vector<Setting> surroundings(const Section& section, const Key& key) {
     settings.push_back({section.path + ".super_offload", "true"});
   if (key.name == "nesterov") settings.push_back({"optimizer.params.momentum", "0.9"});
   if (key.name.starts_with("seq_parallel_")) settings.push_back({"sequence_parallel_size", "2"});
+  if (key.name == "enabled" && section.path == "autotuning")
+    settings.push_back({"autotuning.metric_path", quoted("x")});
+  if (key.name == "metric_path") settings.push_back({"autotuning.enabled", "true"});
+  if (key.name == "end_profile_step") settings.push_back({"autotuning.start_profile_step", "1"});
   if (key.name == "gradient_accumulation_steps") settings.push_back({"train_batch_size", "8"});
   return settings;
 }
@@ -147,7 +152,8 @@ TEST(Schema, EveryHonouredKeyChangesTheOptions) {
       ASSERT_EQ(problems_of(after), "") << path << "\n" << after;
       const Resolved a = resolve_text(before);
       const Resolved b = resolve_text(after);
-      EXPECT_TRUE(!(a.engine == b.engine) || !(a.data == b.data)) << path << " = " << value;
+      EXPECT_TRUE(!(a.engine == b.engine) || !(a.data == b.data) || !(a.tune == b.tune))
+          << path << " = " << value;
       ++count;
     }
   }
@@ -157,6 +163,7 @@ TEST(Schema, EveryHonouredKeyChangesTheOptions) {
 TEST(Schema, DefaultsAreThoseOfTheOptionsStructs) {
   const Resolved resolved = resolve_text("{}");
   EXPECT_EQ(resolved.data, data::Options{});
+  EXPECT_EQ(resolved.tune, tune::Options{});
   engine::Options expected;
   // Upstream counts elements of the parameters' dtype; the structs' defaults are for 16 bits.
   expected.shard.prefetch_bytes *= 2;

@@ -13,7 +13,7 @@ CAPSTAN = Path(os.environ["CAPSTAN_BIN"]) / "capstan"
 # What follows the program's name in a sentence, not in a command.
 PROSE = {"and", "needs", "on", "raises", "reads", "shards", "start", "swap", "that", "told", "was", "when", "is", "process", "import"}
 # Flags of other programs, and mistakes that are shown as such.
-FOREIGN_FLAGS = {"--wrap", "--mpi", "--local_rank", "--nproc", "--nproc_per_node", "--autotuning", "--elastic", "--use_deepspeed",
+FOREIGN_FLAGS = {"--wrap", "--mpi", "--local_rank", "--nproc", "--nproc_per_node", "--elastic", "--use_deepspeed",
                  "--gpus", "--gpu-reset", "--shm-size", "--config_file", "--ulimit"}
 SHOWN_MISTAKES = {"lanuch"}
 
@@ -70,7 +70,7 @@ def problems_of(word, rest, commands):
         return [f"there is no `capstan {word}`"]
     flags = []
     for each in rest:
-        if name == "launch" and (each.endswith(".py") or each == "--no_python"):
+        if name in ("launch", "tune") and (each.endswith(".py") or each in ("--no_python", "train")):
             break  # the rest belongs to the script
         if re.fullmatch(r"--?[a-zA-Z][\w-]*(=.*)?", each):
             flags.append(each.partition("=")[0])
@@ -79,7 +79,7 @@ def problems_of(word, rest, commands):
 
 def test_the_help_names_the_commands(commands):
     assert {"train", "launch", "generate", "report", "config check", "checkpoint inspect"} <= set(commands)
-    assert problems_of("tune", [], commands) and problems_of("train", ["--nonsense"], commands)
+    assert problems_of("tunes", [], commands) and problems_of("train", ["--nonsense"], commands)
 
 
 @pytest.mark.parametrize("texts", [documents, messages], ids=["documents", "messages"])

@@ -10,7 +10,7 @@ CASES = {
     "no program": ([], "there is no program to start"),
     "unknown flag": (["--num_gpu", 2, "x.py"], "did you mean --num_gpus?"),
     "torchrun's flag": (["--nproc_per_node=2", "x.py"], "-n N"),
-    "autotuning": (["--autotuning", "run", "x.py"], "autotuning is not available yet"),
+    "autotuning without a configuration": (["--autotuning", "run", "x.py"], "name no configuration"),
     "elastic": (["--elastic_training", "x.py"], "not available yet"),
     "no such script": (["missing.py"], "there is no script \"missing.py\""),
     "no such program": (["--no_python", "missing-program"], "there is no program \"missing-program\""),

@@ -72,9 +72,8 @@ def decode_world_info(text):
 
 def launch_words(args):
     """The same as words for `capstan launch`."""
-    for name, asked in (("--autotuning", args.autotuning), ("--elastic_training", args.elastic_training)):
-        if asked:
-            refuse("deepspeed {}", name)
+    if args.elastic_training:
+        refuse("deepspeed {}", "--elastic_training")
     if (args.include or args.exclude) and (args.num_nodes >= 0 or args.num_gpus >= 0):
         raise ConfigError("--include or --exclude cannot be combined with --num_nodes or --num_gpus: both choose hosts and slots",
                           "the command line", "give either a filter or numbers")
@@ -84,7 +83,7 @@ def launch_words(args):
             words.append(f"--{flag}")
     for name, unset in (("num_gpus", -1), ("num_nodes", -1), ("node_rank", -1), ("include", ""), ("exclude", ""),
                         ("master_addr", ""), ("launcher_args", ""), ("bind_core_list", None), ("ssh_port", None),
-                        ("enable_each_rank_log", "None")):
+                        ("enable_each_rank_log", "None"), ("autotuning", "")):
         value = getattr(args, name)
         if value != unset:
             words += [f"--{name}", str(value)]
