@@ -9,6 +9,7 @@
 
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
+#include "capstan/engine/make_mesh.h"
 #include "capstan/engine/out_of_memory.h"
 #include "capstan/optim/update.h"
 #include "capstan/precision/policy.h"
@@ -60,12 +61,6 @@ constexpr std::int64_t kCudaAlignBytes = 512;
 // Of an update on the host. (Chosen: long enough for full speed of the link, short enough that the
 // last one hardly delays the end.)
 constexpr std::int64_t kPieceElems = std::int64_t{1} << 23;
-
-// Whether a second copy of the parameters is kept: among fewer ranks than share the first.
-bool keeps_near(const shard::Options& options, int ranks) {
-  return policy_for(options).params == shard::Gather::per_use && options.near_ranks > 1 &&
-         options.near_ranks < ranks;
-}
 
 // Over everybody, where a second copy serves those near by; else inside of the shard groups.
 shard::UnitAxes axes_of(const shard::Options& options, const layout::Mesh& mesh) {
@@ -172,43 +167,6 @@ Averaging averaging(const comm::Options& options, int ranks) {
   if (options.reduce_op == comm::ReduceOp::sum) return {};
   if (options.prescale_gradients) return {1.0 / ranks, 1.0};
   return {1.0 / options.predivide_factor, options.predivide_factor / ranks};
-}
-
-layout::Mesh make_mesh(const Options& options, int ranks) {
-  const MeshOptions& mesh = options.mesh;
-  const int sharing = mesh.product();
-  if (mesh.pipe < 1 || mesh.sequence < 1 || mesh.tensor < 1 || ranks % sharing != 0) {
-    throw ConfigError({.what = fmt::format(
-                           "a mesh of {} (pipe) x {} (sequence) x {} (tensor) has no place for {}",
-                           mesh.pipe, mesh.sequence, mesh.tensor, counted(ranks, "rank")),
-                       .where = options.names("mesh"),
-                       .fix = fmt::format("start a multiple of {}, or make these smaller",
-                                          counted(std::max(1, sharing), "rank"))});
-  }
-  const int data = ranks / sharing;
-  const bool near = keeps_near(options.shard, data);
-  const int shards = near                            ? options.shard.near_ranks
-                     : options.shard.shard_ranks > 0 ? options.shard.shard_ranks
-                                                     : data;
-  if (near && options.shard.shard_ranks > 0) {
-    throw ConfigError({.what = "shard groups and a second copy of the parameters were both asked "
-                               "for; each says where shards end",
-                       .where = "shard groups",
-                       .fix = "choose one of the two"});
-  }
-  if (shards > data || data % shards != 0) {
-    throw ConfigError(
-        {.what = fmt::format("{} do not form groups of {}",
-                             counted(data, sharing > 1 ? "data-parallel rank" : "rank"), shards),
-         .where = "shard groups",
-         .fix = "use a group size that divides the number of ranks"});
-  }
-  return layout::Mesh({.pipe = mesh.pipe,
-                       .replica = data / shards,
-                       .shard = shards,
-                       .sequence = mesh.sequence,
-                       .tensor = mesh.tensor},
-                      ranks);
 }
 
 shard::Plan make_plan(const shard::ModelView& view, const Options& options,

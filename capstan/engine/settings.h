@@ -22,9 +22,6 @@ struct Averaging {
 };
 Averaging averaging(const comm::Options& options, int ranks);
 
-// The ranks as a grid. Throws ConfigError where they do not form groups as large as asked for.
-layout::Mesh make_mesh(const Options& options, int ranks);
-
 shard::Plan make_plan(const shard::ModelView& view, const Options& options,
                       const layout::Mesh& mesh);
 shard::StateSettings state_settings(const Options& options);

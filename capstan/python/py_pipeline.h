@@ -8,6 +8,7 @@
 #include <pybind11/pybind11.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "capstan/engine/pipeline_losses.h"
 #include "capstan/engine/pipeline_stage.h"
 #include "capstan/pipeline/executor.h"
 #include "capstan/python/py_engine.h"
@@ -35,11 +36,10 @@ class PyPipeline {
   // Forwards only, any number of micro-batches.
   std::vector<at::Tensor> evaluate(int micro_batches);
 
-  // What the last stages say, for each data-parallel rank in order; the same on all ranks. All give
-  // equally many numbers; those of other stages do not count. Collective.
-  std::vector<std::vector<double>> tell(const std::vector<double>& mine);
-  // Over the data-parallel ranks of this stage. Collective among them.
-  at::Tensor mean(const at::Tensor& tensor);
+  // See engine/pipeline_losses.h. Collective.
+  engine::LossMeans mean_losses(const std::vector<at::Tensor>& losses,
+                                const std::vector<std::vector<double>>& others);
+  at::Tensor mean(const at::Tensor& stacked);
 
  private:
   pipeline::Shape shape(int micro_batches) const;
