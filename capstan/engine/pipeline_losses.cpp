@@ -5,13 +5,14 @@
 namespace capstan::engine {
 namespace {
 
-// Of the micro-batches of this rank: the mean loss, in its own dtype, and those of the others.
+// Of the micro-batches of this rank: the mean loss, in fp32 at least, and those of the others.
 std::vector<double> means_of(const std::vector<at::Tensor>& losses,
                              const std::vector<std::vector<double>>& others) {
   const std::size_t extra = others.empty() ? 0 : others.front().size();
   std::vector<double> means(1 + extra);
   if (losses.empty()) return means;
-  at::Tensor sum = losses.front().detach().clone();
+  const at::ScalarType dtype = c10::promoteTypes(losses.front().scalar_type(), at::kFloat);
+  at::Tensor sum = losses.front().detach().to(dtype, /*non_blocking=*/false, /*copy=*/true);
   for (std::size_t i = 1; i < losses.size(); ++i) sum += losses[i].detach();
   means[0] = (sum / static_cast<double>(losses.size())).item<double>();
   for (const std::vector<double>& row : others) {

@@ -82,8 +82,8 @@ auto run_released(Run run) {
 
 void bind_run(py::module_& module) {
   py::class_<PyPipeline>(module, "Pipeline", "Trains and evaluates one stage of a pipeline.")
-      .def(py::init<PyEngine&, py::object>(), py::arg("engine"), py::arg("calls"),
-           py::keep_alive<1, 2>())
+      .def(py::init<PyEngine&, py::object, bool>(), py::arg("engine"), py::arg("calls"),
+           py::arg("halves") = true, py::keep_alive<1, 2>())
       .def(
           "train",
           [](PyPipeline& self, const std::string& schedule, int micro_batches) {

@@ -55,10 +55,11 @@ class ForwardsOnly : public pipeline::Stage {
 
 }  // namespace
 
-PyPipeline::PyPipeline(PyEngine& engine, py::object calls)
+PyPipeline::PyPipeline(PyEngine& engine, py::object calls, bool halves)
     : engine_(engine),
       pipe_(engine.engine().mesh().over(layout::Axis::pipe)),
-      calls_(shared_object(std::move(calls))) {}
+      calls_(shared_object(std::move(calls))),
+      halves_(halves) {}
 
 pipeline::Shape PyPipeline::shape(int micro_batches) const {
   return {.stages = pipe_.size(), .micro_batches = micro_batches};
@@ -70,6 +71,7 @@ std::vector<at::Tensor> PyPipeline::train(const std::string& schedule, int micro
     executor_.reset();
     trained_ = std::make_unique<Calling<engine::PipelineStage>>(calls_.get(), engine_.engine(),
                                                                 shape(micro_batches));
+    if (!halves_) trained_->keep_backwards_whole();
     executor_ = std::make_unique<pipeline::Executor>(
         make_schedule(pipeline::kind_named(schedule), shape(micro_batches)), pipe_, *trained_,
         engine_.sharded().device());

@@ -27,8 +27,8 @@ namespace capstan::python {
 // Errors:  see pipeline::Executor; what Python raised is nested in its CommError.
 class PyPipeline {
  public:
-  // The engine must outlive this.
-  PyPipeline(PyEngine& engine, pybind11::object calls);
+  // The engine must outlive this. `halves`: see engine::PipelineStage::keep_backwards_whole().
+  PyPipeline(PyEngine& engine, pybind11::object calls, bool halves);
 
   // One step with a schedule of this name: the losses on the last stage, else nothing.
   std::vector<at::Tensor> train(const std::string& schedule, int micro_batches);
@@ -47,6 +47,7 @@ class PyPipeline {
   PyEngine& engine_;
   comm::Group& pipe_;
   std::shared_ptr<pybind11::object> calls_;
+  bool halves_;
   std::string schedule_;  // of executor_
   std::unique_ptr<engine::PipelineStage> trained_;
   std::unique_ptr<pipeline::Executor> executor_;

@@ -105,9 +105,8 @@ class SplitModel(nn.Module):
         """The model with all that other stages do taken out: its own code computes positions and masks."""
         whole, base = _shallow(model), _shallow(getattr(model, family.base))
         whole._modules[family.base] = base
-        own = range(*self.stage_layers())
-        base._modules[family.blocks] = nn.ModuleList(block if index in own else _Elsewhere()
-                                                     for index, block in enumerate(getattr(model, family.base)._modules[family.blocks]))
+        own, blocks = range(*self.stage_layers()), base._modules[family.blocks]
+        base._modules[family.blocks] = nn.ModuleList(each if at in own else _Elsewhere() for at, each in enumerate(blocks))
         if not self._first:
             base._modules.update({family.embedding: None, **{name: kind() for name, kind in family.before.items()}})
         if not self._last:
@@ -153,6 +152,10 @@ class SplitModel(nn.Module):
                               "pipeline.activation_checkpoint_interval", "write 1, or 0 to keep all activations")
         self._runs[0].gradient_checkpointing_enable({"use_reentrant": reentrant})
 
+    @property
+    def stage_recomputes(self):
+        return any(getattr(module, "gradient_checkpointing", False) for module in self.modules())
+
     def describe(self):
         begin, end = self.stage_layers()
         has = ["embeddings"] * self._first + [f"blocks {begin} to {end - 1}"] + ["output"] * self._last
@@ -170,7 +173,7 @@ def _elements(module):
 def _even_cuts(model, family, stages):
     """So that the slowest stage is as fast as it can be: tokens are multiplied with all but the embeddings."""
     blocks = getattr(getattr(model, family.base), family.blocks)
-    return _C.cut_blocks([0.0, *(float(_elements(block)) for block in blocks), float(_elements(model.lm_head))], stages)
+    return _C.cut_blocks([0, *map(_elements, blocks), _elements(model.lm_head)], stages)
 
 
 def _checked_cuts(cuts, stages, blocks):
@@ -184,10 +187,10 @@ def _checked_cuts(cuts, stages, blocks):
 def split(model, stages, *, cuts=None, weights=None, group=None):
     """This rank's stage of a language model of Hugging Face's, as a module for initialize().
 
-    Of N ranks, N / `stages` see different data; the first N / `stages` have the first stage. `cuts`: the first block of each
-    stage but the first one; by default all stages take about as long. The stage has the model's own modules: let go of the
-    model to free the rest. A model on the meta device takes no memory; `weights`, a folder with safetensors or a mapping of
-    names to tensors, is read for this stage's parameters only.
+    Of N ranks, N / `stages` see different data; the first N / `stages` have the first stage. `cuts`: the first block of
+    each stage but the first one; by default all stages take about as long. The stage has the model's own modules: let go of
+    the model to free the rest. A model on the meta device takes no memory; `weights`, a folder with safetensors or a mapping
+    of names to tensors, is read for this stage's parameters only.
     """
     family = _family_of(model)
     if any(params.handle_of(param) is not None for param in model.parameters()):

@@ -16,8 +16,8 @@ class PipelineSteps:
     """Mixed into an engine whose module is one stage: the mechanism of train_batch() and eval_batch().
 
     The module has num_stages and stage_id. forward(given) gives what the next stage is given, stage_loss(outputs, labels) the
-    loss of the last one's outputs, stage_ties() the weights that several stages have, and stage_recompute(interval,
-    reentrant) has blocks of activations computed again.
+    loss of the last one's outputs, stage_ties() the weights that several stages have. stage_recompute(interval, reentrant)
+    has blocks of activations computed again, and stage_recomputes says whether any are.
     """
 
     is_pipeline = True
@@ -33,7 +33,7 @@ class PipelineSteps:
             self.module.stage_recompute(interval, reentrant)
         self._schedule = self.core_config.value("capstan.pipeline_schedule")
         self._calls = StageCalls(self)
-        self._pipeline = _C.Pipeline(self.core, self._calls)
+        self._pipeline = _C.Pipeline(self.core, self._calls, halves=not self.module.stage_recomputes)
 
     def _ties(self):
         return self.module.stage_ties()

@@ -95,6 +95,7 @@ class StageCalls:
         if not torch.is_grad_enabled():
             return torch.zeros(1)  # results have it, whatever it is
         if not isinstance(loss, torch.Tensor):
-            raise ConfigError(f"the loss is a {type(loss).__name__}", "train_batch()", "return a tensor of one element from the function that computes it")
+            raise ConfigError(f"the loss is a {type(loss).__name__}", "train_batch()",
+                              "return a tensor of one element from the function that computes it")
         self.outputs = None
         return loss

@@ -71,7 +71,8 @@ def materialize(module, weights):
     empty = [(names, places) for names, places in _owners(module) if places[0][2].is_meta]
     if not empty:
         if weights is not None:
-            raise ConfigError("the model has its weights already", _WHERE, "leave weights out, or build the model on the meta device")
+            raise ConfigError("the model has its weights already", _WHERE,
+                              "leave weights out, or build the model on the meta device")
         return
     if weights is None:
         raise ConfigError(f"'{empty[0][0][0]}' is on the meta device and has no values", _WHERE,
@@ -92,7 +93,6 @@ def _value(source, names, like):
         raise ConfigError(f"there is no tensor '{names[0]}' among the weights", _WHERE, "give the weights of this model")
     tensor = source[found]
     if tensor.shape != like.shape:
-        raise ConfigError(f"'{found}' has the shape {list(tensor.shape)} among the weights and {list(like.shape)} in the model",
-                          _WHERE, "give the weights of this model")
+        raise ConfigError(f"'{found}' has the shape {list(tensor.shape)} among the weights, but {list(like.shape)} in the model", _WHERE, "give the weights of this model")
     tensor = tensor.to(like.dtype, copy=True)
     return torch.nn.Parameter(tensor, requires_grad=like.requires_grad) if isinstance(like, torch.nn.Parameter) else tensor

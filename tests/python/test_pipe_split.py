@@ -86,8 +86,8 @@ def check_same(kind, stages, data, settings, tied=False):
 
 
 @pytest.mark.parametrize("kind, stages, data, stage, dtype", [
-    ("llama", 2, 1, 0, "fp32"), ("gpt2", 3, 1, 1, "fp32"), ("qwen2", 2, 1, 1, "bf16"), ("qwen3", 3, 1, 0, "bf16"),
-    ("mistral", 2, 1, 1, "fp32"), ("gpt2", 2, 2, 2, "bf16"), ("llama", 2, 2, 2, "fp32"), ("llama", 2, 1, 1, "fp16")])
+    ("llama", 2, 2, 2, "fp32"), ("gpt2", 3, 1, 1, "bf16"), ("qwen2", 2, 1, 1, "fp32"), ("qwen3", 3, 1, 0, "fp32"),
+    ("mistral", 2, 1, 0, "bf16"), ("llama", 2, 1, 1, "fp16")])
 def test_stages_have_the_bits_of_one_piece(kind, stages, data, stage, dtype):
     check_same(kind, stages, data, config(stage, dtype))
 
@@ -116,7 +116,7 @@ def scheduled(schedule, recompute):
 def test_schedules_and_recomputed_blocks_change_no_bit():
     plain = ranks.run(2, scheduled, "1f1b", 0)
     assert [each[2:] for each in plain] == [(4, ["0", "1", "2"]), (4, ["3"])]
-    for schedule, interval in (("gpipe", 0), ("zb-h1", 0), ("1f1b", 1)):
+    for schedule, interval in (("zb-h1", 0), ("gpipe", 1)):
         for (loss, own, runs, _), (expected, weights, *_) in zip(ranks.run(2, scheduled, schedule, interval), plain):
             assert loss == expected and runs == (4 + 4 * interval)
             assert all(torch.equal(own[name], weights[name]) for name in weights)

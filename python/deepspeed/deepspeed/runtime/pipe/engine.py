@@ -61,7 +61,8 @@ class PipelineEngine(PipelineSteps, DeepSpeedEngine):
         unique = sum({name: size for each in stages for name, size in each.items()}.values())
         if self.grid.data_parallel_id == 0:
             logger.info("RANK=%d STAGE=%d LAYERS=%d [%d, %d) STAGE_PARAMS=%d (%.3fM) TOTAL_PARAMS=%d (%.3fM) "
-                        "UNIQUE_PARAMS=%d (%.3fM)", self.global_rank, self.stage_id, stop - start, start, stop, own, own / 1e6, total, total / 1e6, unique, unique / 1e6)
+                        "UNIQUE_PARAMS=%d (%.3fM)", self.global_rank, self.stage_id, stop - start, start, stop, own, own / 1e6,
+                        total, total / 1e6, unique, unique / 1e6)
 
     # What is saved
 

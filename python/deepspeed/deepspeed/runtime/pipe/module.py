@@ -308,9 +308,14 @@ class PipelineModule(LayerFiles, nn.Module):
         self.set_checkpoint_interval(interval)
 
     @property
+    def stage_recomputes(self):
+        return self.activation_checkpoint_interval > 0
+
+    @property
     def inputs_need_gradients(self):
         """Whether inputs of the first stage must require gradients for its layers to have theirs."""
-        return self.activation_checkpoint_interval > 0 and self.activation_checkpoint_func is not checkpointing.non_reentrant_checkpoint
+        reentrant = self.activation_checkpoint_func is not checkpointing.non_reentrant_checkpoint
+        return self.activation_checkpoint_interval > 0 and reentrant
 
     def get_additional_losses(self):
         """{name: loss} of the last forward, to be reported beside the loss; models may have some."""
