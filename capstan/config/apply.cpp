@@ -58,12 +58,21 @@ io::Options to_io(const Table& table) {
           .overlap_events = table.flag("aio.overlap_events")};
 }
 
+pipeline::Options to_pipeline(const Table& table) {
+  const std::string schedule = table.text("capstan.pipeline_schedule");
+  if (schedule == "gpipe") return {.schedule = pipeline::Kind::gpipe};
+  if (schedule == "zb-h1") return {.schedule = pipeline::Kind::zb_h1};
+  return {};
+}
+
 recompute::Options to_recompute(const Table& table) {
   recompute::Options options;
   if (const auto count = table.maybe_integer("activation_checkpointing.number_checkpoints")) {
     options.checkpoint_count = to_int(*count);
   }
-  options.enabled = table.flag("capstan.recompute") || options.checkpoint_count.has_value();
+  options.span_blocks = to_int(table.integer("pipeline.activation_checkpoint_interval"));
+  options.enabled = table.flag("capstan.recompute") || options.checkpoint_count.has_value() ||
+                    options.span_blocks > 0;
   options.to_host = table.flag("activation_checkpointing.cpu_checkpointing");
   options.synchronize = table.flag("activation_checkpointing.synchronize_checkpoint_boundary");
   options.profile = table.flag("activation_checkpointing.profile");
@@ -216,8 +225,10 @@ engine::Options to_engine(const Table& table) {
                    .micro_samples = table.integer("train_micro_batch_size_per_gpu"),
                    .accumulation_steps = table.integer("gradient_accumulation_steps"),
                    .managed_accumulation = table.flag("managed_gradient_accumulation")};
+  options.mesh.pipe = to_int(table.maybe_integer("pipeline.stages").value_or(1));
   options.mesh.sequence = to_int(table.integer("sequence_parallel_size"));
   options.mesh.tensor = std::max(1, to_int(table.integer("tensor_parallel.autotp_size")));
+  options.pipeline = to_pipeline(table);
   options.gradient_clipping = std::max(0.0, table.number("gradient_clipping"));
   options.log_level = to_log_level(table.text("log_level"));
   options.optimizer = to_optimizer(table);

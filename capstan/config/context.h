@@ -34,6 +34,7 @@ struct Context {
   std::optional<int> world_size;
   Origin world_size_origin{OriginKind::environment, "the number of ranks"};
   std::optional<std::int64_t> hidden_size;         // of the model, for "auto"
+  std::optional<int> stages;                       // of a pipeline that the model is in already
   std::map<std::string, json::Value> auto_values;  // by path: what "auto" stands for
   std::map<std::string, Override> overrides;       // by path
   std::map<std::string, OtherTypes> other_types;   // by section: "optimizer", "scheduler"

@@ -46,7 +46,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::optimizer_on_nvme, true, "optimizer state on nvme"},
     FeatureState{Feature::params_on_host, true, "parameters in host memory"},
     FeatureState{Feature::params_on_nvme, true, "parameters on nvme"},
-    FeatureState{Feature::pipeline, true, "pipeline parallelism", Door::deepspeed_package},
+    FeatureState{Feature::pipeline, true, "pipeline parallelism"},
     FeatureState{Feature::sequence_parallel, true, "sequence parallelism"},
     FeatureState{Feature::sparse_attention, false, "sparse attention"},
     FeatureState{Feature::sparse_gradients, false, "sparse gradients of embeddings"},

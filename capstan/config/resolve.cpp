@@ -23,7 +23,8 @@ constexpr const char* kTrain = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 // Sizes of axes whose ranks share a model and its data.
-constexpr std::array kSharing = {"sequence_parallel_size", "tensor_parallel.autotp_size"};
+constexpr const char* kStages = "pipeline.stages";
+constexpr std::array kSharing = {kStages, "sequence_parallel_size", "tensor_parallel.autotp_size"};
 
 void append_infos(std::vector<ErrorInfo>& to, std::vector<ErrorInfo> from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
@@ -57,27 +58,43 @@ BatchNumber data_ranks(const Table& table, const Context& context,
   const std::int64_t all = *context.world_size;
   std::int64_t sharing = 1;
   std::vector<std::string> sizes;  // "2 (sequence_parallel_size)"
-  const char* first = nullptr;
+  const char* wrong = nullptr;     // the first axis that the ranks left by those before cannot form
   for (const char* path : kSharing) {
-    const std::int64_t size = std::clamp<std::int64_t>(table.integer(path), 1, all + 1);
-    if (size > 1) {
-      sizes.push_back(fmt::format("{} ({})", table.integer(path), path));
-      if (first == nullptr) first = path;
-    }
+    const std::int64_t given = table.maybe_integer(path).value_or(1);
+    const std::int64_t size = std::clamp<std::int64_t>(given, 1, all + 1);
+    if (size == 1 || wrong != nullptr) continue;
+    sizes.push_back(fmt::format("{} ({})", given, path));
     sharing *= size;
+    if (all % sharing != 0) wrong = path;
   }
   if (sharing == 1) return {.value = all, .origin = context.world_size_origin};
-  if (all % sharing != 0) {
-    const std::string& place = table.find(first)->origin.detail;
+  if (wrong != nullptr) {
+    const std::string& place = table.find(wrong)->origin.detail;
     problems.push_back(
         {.what = fmt::format("{} ({}) cannot form groups of {}", counted(all, "rank"),
                              describe(context.world_size_origin), fmt::join(sizes, " x ")),
-         .where = fmt::format("{} ({})", place, first),
+         .where = fmt::format("{} ({})", place, wrong),
          .fix = "use a size that divides the number of ranks"});
   }
   return {.value = std::max<std::int64_t>(1, all / sharing),
           .origin = {OriginKind::derived,
                      fmt::format("{} / {}", counted(all, "rank"), fmt::join(sizes, " / "))}};
+}
+
+// A model that is in stages says how many there are.
+void take_stages(Table& table, const Context& context, std::vector<ErrorInfo>& problems) {
+  if (!context.stages) return;
+  Entry entry = *table.find(kStages);
+  const std::int64_t given = table.maybe_integer(kStages).value_or(*context.stages);
+  if (given != *context.stages) {
+    problems.push_back({.what = fmt::format("the configuration has {}, but the model has {}",
+                                            counted(given, "stage"), *context.stages),
+                        .where = fmt::format("{} ({})", entry.origin.detail, kStages),
+                        .fix = "write \"auto\", or cut the model into as many"});
+  }
+  entry.value = json::Value(static_cast<std::int64_t>(*context.stages));
+  if (!table.given(kStages)) entry.origin = {OriginKind::environment, "the model"};
+  table.put(std::move(entry));
 }
 
 // Completes the three batch keys of the table, over ranks that see different data.
@@ -114,6 +131,7 @@ Outcome check(const json::Document& document, const Context& context) {
   Outcome outcome{.problems = std::move(walked.problems), .warnings = std::move(walked.warnings)};
   Table& table = walked.table;
   derive_values(table, context);
+  take_stages(table, context, outcome.problems);
   BatchNumber ranks = data_ranks(table, context, outcome.problems);
   RuleFindings findings = check_rules(
       table, document.source,

@@ -94,12 +94,15 @@ Section own_section() {
       texts("units", "[]")
           .says("Dotted names of the modules that are units; empty: chosen automatically.")
           .costs("Larger units: fewer, larger messages, but more parameters are whole at a time."),
-      choice("pipeline_schedule", "1f1b", {"1f1b", "gpipe"})
+      choice("pipeline_schedule", "1f1b", {"1f1b", "gpipe", "zb-h1"})
           .needs(Feature::pipeline)
-          .says(
-              "The order of forwards and backwards in a pipeline: in turns, or all forwards first. "
-              "`capstan pipeline show` draws both.")
-          .costs("gpipe holds the activations of all micro-batches; the time is the same."),
+          .says("The order of forwards and backwards in a pipeline: in turns, all forwards first, "
+                "or in turns "
+                "with gradients of weights where a stage would wait. `capstan pipeline show` draws "
+                "them.")
+          .costs("gpipe holds the activations of all micro-batches; the time is the same. zb-h1 "
+                 "waits less; "
+                 "every stage holds as many activations as the first."),
       integer("seed", "1234")
           .at_least(0)
           .only_for({Door::program, Door::deepspeed_package}, Standing::no_effect,

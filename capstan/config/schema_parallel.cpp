@@ -110,16 +110,27 @@ std::vector<Section> parallel_sections() {
   Section pipeline;
   pipeline.path = "pipeline";
   pipeline.meaning =
-      "Layers spread over ranks one after another, in the package deepspeed: a PipelineModule.";
+      "Layers spread over ranks one after another. Models of capstan train and Hugging Face models "
+      "that "
+      "capstan.pipeline.split() knows are cut as `stages` says; a PipelineModule is in stages "
+      "already.";
   pipeline.feature = Feature::pipeline;
   pipeline.keys = {
       integer("stages", "null")
           .at_least(1)
-          .automatic("as many as the PipelineModule has")
-          .says("How many stages the PipelineModule must have; null: as many as it has.")
-          .costs("Nothing: it is only checked."),
+          .automatic("as many as the model has")
+          .says("How many stages the model is cut into, or has if it is in stages already; null: "
+                "as many as it "
+                "has, of a model in one piece one. The number of data-parallel ranks is that of "
+                "all ranks divided "
+                "by it.")
+          .costs("A part of weights, optimizer state and computing on each rank; activations "
+                 "travel at each cut, "
+                 "and stages wait while the pipeline fills and drains."),
       text("partition", "best")
-          .no_effect("layers are cut when the PipelineModule is made, as its partition_method says")
+          .no_effect(
+              "layers are cut when the model is: PipelineModule(partition_method), "
+              "capstan.pipeline.split(cuts); capstan train evens out the times of its stages")
           .says("How layers are spread."),
       flag("seed_layers", false)
           .no_effect(
@@ -128,8 +139,10 @@ std::vector<Section> parallel_sections() {
           .says("A seed per layer."),
       integer("activation_checkpoint_interval", "0")
           .at_least(0)
-          .says("Recompute the activations of so many layers at a time during backward; 0: as the "
-                "PipelineModule says.")
+          .says("Recompute the activations of so many layers at a time during backward, in each "
+                "stage; 0: as "
+                "the model says. Hugging Face models take 0 or 1. In capstan train it goes before "
+                "activation_checkpointing.number_checkpoints.")
           .costs("Less memory for activations, about a third more compute."),
       flag("pipe_partitioned", true)
           .no_effect("no ranks share a layer of a pipeline, so that nothing could be split")
@@ -139,6 +152,8 @@ std::vector<Section> parallel_sections() {
           .says("Split gradients that travel."),
       flag("use_reentrant", true)
           .or_null()
+          .only_for({Door::capstan_package, Door::deepspeed_package}, Standing::no_effect,
+                    "the models of capstan train know one kind")
           .says("Which of torch's two kinds of recomputation; null: true.")
           .costs("true: inputs of the first stage require gradients. false: torch's newer kind."),
   };

@@ -11,6 +11,7 @@
 #include "capstan/base/text.h"
 #include "capstan/comm/numbers.h"
 #include "capstan/engine/together.h"
+#include "capstan/pipeline/schedules.h"
 #include "capstan/schedule/schedule.h"
 
 namespace capstan::engine {
@@ -118,6 +119,10 @@ SharedValues shared_values(const Options& options) {
                            options.comm.prescale_gradients, options.comm.predivide_factor)},
       {"shard.check_ranks", fmt::format("{}", options.shard.check_ranks)},
   };
+  if (options.mesh.pipe > 1) {
+    values.emplace_back("pipeline.schedule",
+                        std::string(pipeline::to_string(options.pipeline.schedule)));
+  }
   if (options.optimizer.has_value()) {
     values.emplace_back("optimizer", to_text(*options.optimizer, options.mesh.pipe > 1));
   }

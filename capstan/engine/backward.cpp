@@ -29,35 +29,86 @@ void Backward::run(const std::vector<at::Tensor>& outputs, const std::vector<at:
 
 double Backward::factor_of(const BackwardOptions& how) const {
   if (how.already_scaled) return 1;
-  if (!how.average_accumulation) return common_.scale.loss_scale;
-  return common_.scale.loss_scale *
-         (1.0 / static_cast<double>(common_.options.batch.accumulation_steps));
+  const double scale = common_.run.loss_scale.scale;
+  if (!how.average_accumulation) return scale;
+  return scale * (1.0 / static_cast<double>(common_.options.batch.accumulation_steps));
+}
+
+void Backward::timed(const std::function<void()>& body) {
+  common_.log.phase_ended(Phase::forward, common_.sharded.places().device_ledger());
+  guarded(common_, Phase::backward, body);
+  common_.log.phase_ended(Phase::backward, common_.sharded.places().device_ledger());
+}
+
+void Backward::reducing(double grad_factor, const std::function<void()>& body) {
+  hooks_.begin_backward(/*sync=*/no_sync_depth_ == 0, grad_factor);
+  try {
+    body();
+  } catch (...) {
+    hooks_.abandon_backward();
+    throw;
+  }
+  hooks_.end_backward();
 }
 
 void Backward::differentiate(const std::vector<at::Tensor>& outputs,
                              const std::vector<at::Tensor>& gradients, const BackwardOptions& how) {
-  common_.log.phase_ended(Phase::forward, common_.sharded.places().device_ledger());
   common_.scale.loss_scale = common_.run.loss_scale.scale;
   common_.scale.boundary = how.boundary;
   const precision::LossFactor factor = split_factor(factor_of(how), outputs, gradients);
-  guarded(common_, Phase::backward, [&] {
-    hooks_.begin_backward(/*sync=*/no_sync_depth_ == 0, factor.of_gradients);
+  timed([&] {
+    reducing(factor.of_gradients, [&] {
+      if (outputs.empty()) return;
+      torch::autograd::backward(outputs, seeds(outputs, gradients, factor.of_loss),
+                                how.retain_graph);
+    });
+  });
+  common_.scale.boundary.reset();
+  if (common_.options.shard.log_trace_changes) {
+    common_.log.trace_surprises(common_.sharded.trace().surprises());
+  }
+}
+
+std::optional<Backward::Half> Backward::half(const std::vector<at::Tensor>& outputs,
+                                             const std::vector<at::Tensor>& inputs) const {
+  if (common_.sharded.settings().policy.shards_params()) return std::nullopt;
+  std::optional<pipeline::SplitBackward> graph = pipeline::SplitBackward::of(outputs, inputs);
+  if (!graph ||
+      !hooks_.all_accumulators([&](torch::autograd::Node* node) { return graph->ends_at(node); })) {
+    return std::nullopt;
+  }
+  return Half{.graph = *std::move(graph)};
+}
+
+std::vector<at::Tensor> Backward::run_inputs(Half& half, const std::vector<at::Tensor>& outputs,
+                                             const std::vector<at::Tensor>& gradients,
+                                             const BackwardOptions& how) {
+  check_outputs(outputs, gradients);
+  common_.scale.loss_scale = common_.run.loss_scale.scale;
+  const precision::LossFactor factor = split_factor(factor_of(how), outputs, gradients);
+  half.grad_factor = factor.of_gradients;
+  std::vector<at::Tensor> found;
+  timed([&] {
+    hooks_.begin_inputs();
     try {
-      if (!outputs.empty()) {
-        torch::autograd::backward(outputs, seeds(outputs, gradients, factor.of_loss),
-                                  how.retain_graph);
-      }
+      found = half.graph.inputs(seeds(outputs, gradients, factor.of_loss));
     } catch (...) {
       hooks_.abandon_backward();
       throw;
     }
-    hooks_.end_backward();
+    hooks_.end_inputs();
   });
+  return found;
+}
+
+void Backward::run_weights(Half half, const BackwardOptions& how) {
+  common_.scale.boundary = how.boundary;
+  timed([&] { reducing(half.grad_factor, [&] { half.graph.weights(); }); });
   common_.scale.boundary.reset();
-  common_.log.phase_ended(Phase::backward, common_.sharded.places().device_ledger());
-  if (common_.options.shard.log_trace_changes) {
-    common_.log.trace_surprises(common_.sharded.trace().surprises());
-  }
+}
+
+double Backward::rest_of_scale(const at::Tensor& loss, const BackwardOptions& how) const {
+  return split_factor(factor_of(how), {loss}).of_gradients;
 }
 
 void Backward::change_no_sync(int by) {

@@ -2,6 +2,7 @@
 // gradients that it puts into its parameters instead of one.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "capstan/engine/common.h"
 #include "capstan/engine/step_types.h"
+#include "capstan/pipeline/split_backward.h"
 #include "capstan/shard/hooks.h"
 
 namespace capstan::engine {
@@ -29,6 +31,25 @@ class Backward {
   // they sum after each backward is summed here too, as zeros.
   void run_nothing(const BackwardOptions& how) { differentiate({}, {}, how); }
 
+  // A backward in halves: gradients of a stage's inputs, and later those of its parameters. Nothing
+  // where halves would differ from run(): parameters are gathered when they are used, or the graph
+  // does not come to all of them, or cannot be split.
+  struct Half {
+    pipeline::SplitBackward graph;
+    double grad_factor = 1;  // of the gradients of parameters
+  };
+  std::optional<Half> half(const std::vector<at::Tensor>& outputs,
+                           const std::vector<at::Tensor>& inputs) const;
+  // `gradients`: of the outputs; undefined for a loss.
+  std::vector<at::Tensor> run_inputs(Half& half, const std::vector<at::Tensor>& outputs,
+                                     const std::vector<at::Tensor>& gradients,
+                                     const BackwardOptions& how);
+  void run_weights(Half half, const BackwardOptions& how);
+
+  // Of a loss, what the gradients that it sends on are still to be multiplied with: that part of
+  // its scale that the loss's own dtype does not hold.
+  double rest_of_scale(const at::Tensor& loss, const BackwardOptions& how) const;
+
   // Backwards that only accumulate on this rank, as under Engine::NoSync; +1 and -1 come in pairs.
   void change_no_sync(int by);
   // After Options::batch has changed: from the next backward on.
@@ -48,6 +69,9 @@ class Backward {
   double factor_of(const BackwardOptions& how) const;
   void differentiate(const std::vector<at::Tensor>& outputs,
                      const std::vector<at::Tensor>& gradients, const BackwardOptions& how);
+  // Around what adds to gradients of parameters; and around all that backward does.
+  void reducing(double grad_factor, const std::function<void()>& body);
+  void timed(const std::function<void()>& body);
 
   Common common_;
   shard::Hooks& hooks_;

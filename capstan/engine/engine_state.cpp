@@ -11,6 +11,7 @@
 #include "capstan/engine/emulated_dtype.h"
 #include "capstan/engine/join_ranks.h"
 #include "capstan/engine/ladder.h"
+#include "capstan/engine/make_mesh.h"
 #include "capstan/engine/room.h"
 #include "capstan/engine/settings.h"
 #include "capstan/engine/shared_slices.h"

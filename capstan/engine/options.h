@@ -11,6 +11,7 @@
 #include "capstan/comm/options.h"
 #include "capstan/io/options.h"
 #include "capstan/optim/options.h"
+#include "capstan/pipeline/options.h"
 #include "capstan/precision/options.h"
 #include "capstan/profile/options.h"
 #include "capstan/recompute/options.h"
@@ -44,6 +45,7 @@ struct MeshOptions {
 struct Options {
   BatchOptions batch;
   MeshOptions mesh;
+  pipeline::Options pipeline;           // where mesh.pipe is more than one
   double gradient_clipping = 1.0;       // largest global L2 norm of the gradients; 0: no clipping
   LogLevel log_level = LogLevel::info;  // progress lines are of level info
   std::optional<optim::Options> optimizer;    // unset: the caller brings one

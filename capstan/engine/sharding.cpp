@@ -32,48 +32,6 @@ Averaging averaging(const comm::Options& options, int ranks) {
   return {1.0 / options.predivide_factor, options.predivide_factor / ranks};
 }
 
-layout::Mesh make_mesh(const Options& options, int ranks) {
-  const MeshOptions& mesh = options.mesh;
-  const int sharing = mesh.product();
-  if (mesh.pipe < 1 || mesh.sequence < 1 || mesh.tensor < 1 || ranks % sharing != 0) {
-    throw ConfigError({.what = fmt::format(
-                           "a mesh of {} (pipe) x {} (sequence) x {} (tensor) has no place for {}",
-                           mesh.pipe, mesh.sequence, mesh.tensor, counted(ranks, "rank")),
-                       .where = options.names("mesh"),
-                       .fix = fmt::format("start a multiple of {}, or make these smaller",
-                                          counted(std::max(1, sharing), "rank"))});
-  }
-  const int data = ranks / sharing;
-  const bool near = keeps_near(options.shard, data);
-  const int shards = near                            ? options.shard.near_ranks
-                     : options.shard.shard_ranks > 0 ? options.shard.shard_ranks
-                                                     : data;
-  if (near && options.shard.shard_ranks > 0) {
-    throw ConfigError({.what = "shard groups and a second copy of the parameters were both asked "
-                               "for; each says where shards end",
-                       .where = "shard groups",
-                       .fix = "choose one of the two"});
-  }
-  if (shards > data || data % shards != 0) {
-    throw ConfigError(
-        {.what = fmt::format("{} do not form groups of {}",
-                             counted(data, sharing > 1 ? "data-parallel rank" : "rank"), shards),
-         .where = "shard groups",
-         .fix = "use a group size that divides the number of ranks"});
-  }
-  return layout::Mesh({.pipe = mesh.pipe,
-                       .replica = data / shards,
-                       .shard = shards,
-                       .sequence = mesh.sequence,
-                       .tensor = mesh.tensor},
-                      ranks);
-}
-
-bool keeps_near(const shard::Options& options, int ranks) {
-  return policy_for(options).params == shard::Gather::per_use && options.near_ranks > 1 &&
-         options.near_ranks < ranks;
-}
-
 shard::PlanOptions plan_options(const Options& options, const layout::Mesh& mesh,
                                 std::int64_t align_bytes) {
   shard::UnitAxes axes = axes_of(options.shard, mesh);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "capstan/engine/make_mesh.h"
 #include "capstan/engine/options.h"
 #include "capstan/layout/mesh.h"
 #include "capstan/shard/plan.h"
@@ -21,12 +22,6 @@ struct Averaging {
   double after_sum = 1;
 };
 Averaging averaging(const comm::Options& options, int ranks);
-
-// The ranks as a grid. Throws ConfigError where they do not form groups as large as asked for.
-layout::Mesh make_mesh(const Options& options, int ranks);
-
-// Whether a second copy of the parameters is kept: among fewer ranks than share the first.
-bool keeps_near(const shard::Options& options, int ranks);
 
 shard::PlanOptions plan_options(const Options& options, const layout::Mesh& mesh,
                                 std::int64_t align_bytes);

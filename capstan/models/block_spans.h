@@ -21,7 +21,7 @@ at::Tensor run_blocks(std::vector<nn::Unit<Block>>& blocks, at::Tensor x,
     return x;
   }
   const int count = static_cast<int>(blocks.size());
-  for (const auto& span : recompute::cut_into_spans(count, options.checkpoint_count)) {
+  for (const auto& span : recompute::spans_of(options, count)) {
     // Holders by value: the blocks must live until backward.
     const std::vector<nn::Unit<Block>> inside(blocks.begin() + span.begin,
                                               blocks.begin() + span.end);

@@ -173,8 +173,10 @@ void Executor::backward(const Instruction& instruction) {
     stage_.backward(instruction.chunk, of.differential);
     of.input_gradients.clear();
     for (const at::Tensor& input : of.inputs) of.input_gradients.push_back(gradient_of(input));
+    scale_by_rest(of);
   } else if (instruction.op == Op::backward_inputs) {
     of.input_gradients = stage_.backward_inputs(instruction.chunk, of.differential, of.inputs);
+    scale_by_rest(of);
     return;  // the graph is needed once more
   } else {
     stage_.backward_weights(instruction.chunk, of.differential);
@@ -182,6 +184,14 @@ void Executor::backward(const Instruction& instruction) {
   --backwards_left_[instruction.chunk];
   of.inputs.clear();
   of.differential = {};
+}
+
+void Executor::scale_by_rest(Slot& of) {
+  const double rest = of.differential.of_loss() ? stage_.rest_of_scale() : 1;
+  if (rest == 1) return;
+  for (at::Tensor& gradient : of.input_gradients) {
+    if (gradient.defined()) gradient = gradient * rest;
+  }
 }
 
 Tensors Executor::take(const Instruction& receive) {

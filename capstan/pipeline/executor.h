@@ -46,6 +46,7 @@ class Executor {
   void load(const Instruction& instruction);
   void forward(const Instruction& instruction);
   void backward(const Instruction& instruction);
+  void scale_by_rest(Slot& of);
   Stage::Differential differential_of(const Instruction& instruction);
   // What the part before or after made, of this stage itself or of a peer.
   Tensors take(const Instruction& receive);

@@ -96,4 +96,23 @@ std::vector<std::int64_t> cut_layers(const Method& method, std::span<const Layer
   return {};
 }
 
+std::vector<std::int64_t> cut_blocks(std::span<const double> costs, int parts) {
+  const std::int64_t blocks = std::ssize(costs) - 2;
+  if (parts < 1 || blocks < parts) {
+    throw ConfigError({.what = "a model of " + counted(std::max<std::int64_t>(blocks, 0), "block") +
+                               " has too few for " + counted(parts, "stage"),
+                       .where = "stages of a pipeline",
+                       .fix = "give fewer stages, or a model with more blocks"});
+  }
+  const std::vector<std::int64_t> cuts = layout::balanced_cuts(costs, parts);
+  // Layer 0 are the embeddings, the last one is the output.
+  std::vector<std::int64_t> begins = {0};
+  for (int part = 1; part < parts; ++part) {
+    begins.push_back(std::clamp(cuts[static_cast<std::size_t>(part)] - 1, begins.back() + 1,
+                                blocks - (parts - part)));
+  }
+  begins.push_back(blocks);
+  return begins;
+}
+
 }  // namespace capstan::pipeline

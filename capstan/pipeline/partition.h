@@ -49,4 +49,9 @@ struct Target {
 std::vector<std::int64_t> cut_layers(const Method& method, std::span<const Layer> layers,
                                      const Target& target);
 
+// A row of blocks between embeddings and an output, from the costs of all three: with which block
+// each part begins, and the end. The slowest part is as fast as it can be with a block in each.
+// Throws ConfigError where there are fewer blocks than parts.
+std::vector<std::int64_t> cut_blocks(std::span<const double> costs, int parts);
+
 }  // namespace capstan::pipeline

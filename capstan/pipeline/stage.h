@@ -44,6 +44,10 @@ class Stage {
   virtual Tensors backward_inputs(int chunk, const Differential& of, const Tensors& inputs);
   virtual void backward_weights(int chunk, const Differential& of);
 
+  // What the gradients that leave for the stage before are still to be multiplied with, after a
+  // backward of the loss: a loss in fp16 is not differentiated with all of a large loss scale.
+  virtual double rest_of_scale() const { return 1; }
+
   // All of a chunk's gradients are there.
   virtual void reduce(int /*chunk*/) {}
   virtual void step() = 0;

@@ -89,6 +89,7 @@ std::shared_ptr<config::Resolved> resolve(const json::Document& document, py::kw
   py::dict other_types;
   take("world_size", context.world_size);
   take("hidden_size", context.hidden_size);
+  take("stages", context.stages);
   take("door", context.door);
   take("trains", context.trains);
   take("reads_only", context.reads_only);
@@ -179,7 +180,8 @@ void bind_config(py::module_& module) {
              "A dict, a file's name, JSON text, or that text in base64, as a ConfigDocument.");
   module.def(
       "resolve_config", &resolve, py::arg("document"),
-      "Checks a configuration against what the caller knows: world_size, hidden_size, door, "
+      "Checks a configuration against what the caller knows: world_size, hidden_size, stages, "
+      "door, "
       "trains, reads_only, lenient, overrides, other_types. Raises ConfigError with all problems.");
 }
 

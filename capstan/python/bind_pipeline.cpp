@@ -7,6 +7,8 @@
 #include <pybind11/stl.h>
 
 #include "capstan/base/error.h"
+#include "capstan/config/option_names.h"
+#include "capstan/engine/make_mesh.h"
 #include "capstan/pipeline/deepspeed_order.h"
 #include "capstan/pipeline/partition.h"
 #include "capstan/python/bind.h"
@@ -80,8 +82,8 @@ auto run_released(Run run) {
 
 void bind_run(py::module_& module) {
   py::class_<PyPipeline>(module, "Pipeline", "Trains and evaluates one stage of a pipeline.")
-      .def(py::init<PyEngine&, py::object>(), py::arg("engine"), py::arg("calls"),
-           py::keep_alive<1, 2>())
+      .def(py::init<PyEngine&, py::object, bool>(), py::arg("engine"), py::arg("calls"),
+           py::arg("halves") = true, py::keep_alive<1, 2>())
       .def(
           "train",
           [](PyPipeline& self, const std::string& schedule, int micro_batches) {
@@ -95,8 +97,16 @@ void bind_run(py::module_& module) {
           },
           py::arg("micro_batches"))
       .def_property_readonly("last_step", &PyPipeline::last_step)
-      .def("tell", &PyPipeline::tell, py::arg("mine"), py::call_guard<py::gil_scoped_release>())
-      .def("mean", &PyPipeline::mean, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
+      .def(
+          "mean_losses",
+          [](PyPipeline& self, const std::vector<at::Tensor>& losses,
+             const std::vector<std::vector<double>>& others) {
+            const py::gil_scoped_release released;
+            const engine::LossMeans means = self.mean_losses(losses, others);
+            return std::make_pair(means.own, means.all);
+          },
+          py::arg("losses"), py::arg("others"))
+      .def("mean", &PyPipeline::mean, py::arg("stacked"), py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace
@@ -113,6 +123,23 @@ void bind_pipeline(py::module_& module) {
       .def_readonly("seconds", &Layer::seconds)
       .def_readonly("activation_bytes", &Layer::activation_bytes)
       .def_readonly("state_bytes", &Layer::state_bytes);
+  module.def(
+      "cut_blocks",
+      [](const std::vector<double>& costs, int stages) {
+        return pipeline::cut_blocks(costs, stages);
+      },
+      py::arg("costs"), py::arg("stages"),
+      "Which block each stage begins with, and the end, for the costs of embeddings, blocks and "
+      "output.");
+  module.def(
+      "pipe_mesh",
+      [](int ranks, int stages) {
+        engine::Options options;
+        options.mesh.pipe = stages;
+        options.names = config::option_names();
+        return engine::make_mesh(options, ranks);
+      },
+      py::arg("ranks"), py::arg("stages"), "Stages outside, ranks with other data inside.");
   module.def(
       "cut_layers",
       [](const std::string& method, const std::vector<Layer>& layers, int stages,

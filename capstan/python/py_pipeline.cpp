@@ -55,10 +55,11 @@ class ForwardsOnly : public pipeline::Stage {
 
 }  // namespace
 
-PyPipeline::PyPipeline(PyEngine& engine, py::object calls)
+PyPipeline::PyPipeline(PyEngine& engine, py::object calls, bool halves)
     : engine_(engine),
       pipe_(engine.engine().mesh().over(layout::Axis::pipe)),
-      calls_(shared_object(std::move(calls))) {}
+      calls_(shared_object(std::move(calls))),
+      halves_(halves) {}
 
 pipeline::Shape PyPipeline::shape(int micro_batches) const {
   return {.stages = pipe_.size(), .micro_batches = micro_batches};
@@ -70,6 +71,7 @@ std::vector<at::Tensor> PyPipeline::train(const std::string& schedule, int micro
     executor_.reset();
     trained_ = std::make_unique<Calling<engine::PipelineStage>>(calls_.get(), engine_.engine(),
                                                                 shape(micro_batches));
+    if (!halves_) trained_->keep_backwards_whole();
     executor_ = std::make_unique<pipeline::Executor>(
         make_schedule(pipeline::kind_named(schedule), shape(micro_batches)), pipe_, *trained_,
         engine_.sharded().device());
@@ -86,31 +88,13 @@ std::vector<at::Tensor> PyPipeline::evaluate(int micro_batches) {
   return executor.run();
 }
 
-std::vector<std::vector<double>> PyPipeline::tell(const std::vector<double>& mine) {
-  comm::MeshGroups& mesh = engine_.engine().mesh();
-  const int ranks = mesh.mesh().size(layout::kDataAxes);
-  const auto count = static_cast<std::int64_t>(mine.size());
-  const at::Tensor all = at::zeros({ranks, count}, at::kDouble);
-  const bool first = mesh.place({layout::Axis::sequence, layout::Axis::tensor}) == 0;
-  if (pipe_.rank() + 1 == pipe_.size() && first) {
-    all[mesh.place(layout::kDataAxes)].copy_(at::tensor(mine, at::kDouble));
-  }
-  const at::Tensor sum = all.to(engine_.sharded().device());
-  mesh.all().all_reduce(sum.view({-1}), "what the last stages say").wait();
-  const at::Tensor host = sum.cpu();
-  std::vector<std::vector<double>> told(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) {
-    const double* const begin = host.const_data_ptr<double>() + rank * count;
-    told[static_cast<std::size_t>(rank)].assign(begin, begin + count);
-  }
-  return told;
+engine::LossMeans PyPipeline::mean_losses(const std::vector<at::Tensor>& losses,
+                                          const std::vector<std::vector<double>>& others) {
+  return engine::mean_losses(engine_.engine().mesh(), engine_.sharded().device(), losses, others);
 }
 
-at::Tensor PyPipeline::mean(const at::Tensor& tensor) {
-  comm::Group& data = engine_.engine().mesh().over(layout::kDataAxes);
-  const at::Tensor sum = tensor.detach().to(engine_.sharded().device(), at::kFloat).clone();
-  data.all_reduce(sum.view({-1}), "the mean of outputs").wait();
-  return sum.div_(data.size());
+at::Tensor PyPipeline::mean(const at::Tensor& stacked) {
+  return engine::mean_over_data(engine_.engine().mesh(), engine_.sharded().device(), stacked);
 }
 
 }  // namespace capstan::python

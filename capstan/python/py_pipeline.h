@@ -8,6 +8,7 @@
 #include <pybind11/pybind11.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "capstan/engine/pipeline_losses.h"
 #include "capstan/engine/pipeline_stage.h"
 #include "capstan/pipeline/executor.h"
 #include "capstan/python/py_engine.h"
@@ -26,8 +27,8 @@ namespace capstan::python {
 // Errors:  see pipeline::Executor; what Python raised is nested in its CommError.
 class PyPipeline {
  public:
-  // The engine must outlive this.
-  PyPipeline(PyEngine& engine, pybind11::object calls);
+  // The engine must outlive this. `halves`: see engine::PipelineStage::keep_backwards_whole().
+  PyPipeline(PyEngine& engine, pybind11::object calls, bool halves);
 
   // One step with a schedule of this name: the losses on the last stage, else nothing.
   std::vector<at::Tensor> train(const std::string& schedule, int micro_batches);
@@ -35,11 +36,10 @@ class PyPipeline {
   // Forwards only, any number of micro-batches.
   std::vector<at::Tensor> evaluate(int micro_batches);
 
-  // What the last stages say, for each data-parallel rank in order; the same on all ranks. All give
-  // equally many numbers; those of other stages do not count. Collective.
-  std::vector<std::vector<double>> tell(const std::vector<double>& mine);
-  // Over the data-parallel ranks of this stage. Collective among them.
-  at::Tensor mean(const at::Tensor& tensor);
+  // See engine/pipeline_losses.h. Collective.
+  engine::LossMeans mean_losses(const std::vector<at::Tensor>& losses,
+                                const std::vector<std::vector<double>>& others);
+  at::Tensor mean(const at::Tensor& stacked);
 
  private:
   pipeline::Shape shape(int micro_batches) const;
@@ -47,6 +47,7 @@ class PyPipeline {
   PyEngine& engine_;
   comm::Group& pipe_;
   std::shared_ptr<pybind11::object> calls_;
+  bool halves_;
   std::string schedule_;  // of executor_
   std::unique_ptr<engine::PipelineStage> trained_;
   std::unique_ptr<pipeline::Executor> executor_;

@@ -23,4 +23,13 @@ std::vector<Span> cut_into_spans(int block_count, std::optional<int> count) {
   return result;
 }
 
+std::vector<Span> spans_of(const Options& options, int block_count) {
+  if (options.span_blocks <= 0) return cut_into_spans(block_count, options.checkpoint_count);
+  std::vector<Span> result;
+  for (int begin = 0; begin < block_count; begin += options.span_blocks) {
+    result.push_back({begin, std::min(begin + options.span_blocks, block_count)});
+  }
+  return result;
+}
+
 }  // namespace capstan::recompute

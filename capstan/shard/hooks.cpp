@@ -345,18 +345,26 @@ void Hooks::begin_backward(bool sync, double grad_factor) {
   if (sync && watcher_ != nullptr) watcher_->backward_begins();
 }
 
-void Hooks::end_backward() {
+void Hooks::leave_uses() {
   in_backward_ = false;
   for (const std::shared_ptr<Use>& use : open_backwards_) leave_backward(*use);
   open_backwards_.clear();
+}
+
+bool Hooks::all_accumulators(const std::function<bool(torch::autograd::Node*)>& holds) const {
+  return std::ranges::all_of(accumulators_, [&](const auto& each) {
+    return each.first == nullptr || holds(each.first.get());
+  });
+}
+
+void Hooks::end_backward() {
+  leave_uses();
   core_.end_backward();
 }
 
 void Hooks::abandon_backward() noexcept {
-  in_backward_ = false;
   try {
-    for (const std::shared_ptr<Use>& use : open_backwards_) leave_backward(*use);
-    open_backwards_.clear();
+    leave_uses();
     core_.end_pass();
     // The error that is on its way already tells what went wrong.
     // NOLINTNEXTLINE(bugprone-empty-catch)

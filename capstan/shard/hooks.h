@@ -1,6 +1,7 @@
 // Connects a model to a ShardedModel: the only file that touches autograd and module hooks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,6 +71,13 @@ class Hooks final : public nn::UnitObserver {
   // Instead of end_backward(): it threw. What was whole for it is released.
   void abandon_backward() noexcept;
 
+  // Around a backward that our caller runs to gradients of inputs alone: none of a parameter comes.
+  // When it throws, abandon_backward() instead of the second.
+  void begin_inputs() { in_backward_ = true; }
+  void end_inputs() { leave_uses(); }
+  // Whether `holds` for every node at which gradients of trainable parameters arrive.
+  bool all_accumulators(const std::function<bool(torch::autograd::Node*)>& holds) const;
+
   // Parameters that hold a gradient which no backward of ours has taken; and taking those, between
   // begin_backward() and end_backward().
   std::vector<int> given_gradients() const;
@@ -103,6 +111,7 @@ class Hooks final : public nn::UnitObserver {
   void hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> outputs);
   void enter_backward(const std::shared_ptr<Use>& use);
   void leave_backward(Use& use);
+  void leave_uses();  // all that are open, and backward with them
   void watch(int param);
   void watch_renewed();
   void grad_arrived(int param);

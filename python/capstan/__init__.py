@@ -9,10 +9,12 @@
 
 import torch  # noqa: F401  the extension needs libtorch's libraries
 
-from capstan import optimizers, sequence_parallel, tensor_parallel, tiled
-from capstan.engine import Engine, initialize
+from capstan import optimizers, pipeline, sequence_parallel, tensor_parallel, tiled
+from capstan.engine import Engine
 from capstan.errors import CommError, ConfigError, Error, InternalError, IoError, NotAvailable, OutOfMemoryError
+from capstan.initialize import initialize
 from capstan.params import gathered
+from capstan.pipeline_engine import PipelineEngine
 from capstan.process_group import init_distributed
 from capstan.sharded_init import sharded
 from capstan.states import read_local_state, read_state, write_local_state, write_state
@@ -20,6 +22,6 @@ from capstan.stored_weights import StoredWeights, export_weights
 
 __version__ = "0.1.0"
 __all__ = ["CommError", "ConfigError", "Engine", "Error", "InternalError", "IoError", "NotAvailable", "OutOfMemoryError",
-           "StoredWeights", "export_weights", "gathered", "init_distributed", "initialize", "optimizers",
-           "read_local_state", "read_state", "sequence_parallel", "sharded", "tensor_parallel", "tiled", "write_local_state",
-           "write_state"]
+           "PipelineEngine", "StoredWeights", "export_weights", "gathered", "init_distributed", "initialize", "optimizers",
+           "pipeline", "read_local_state", "read_state", "sequence_parallel", "sharded", "tensor_parallel", "tiled",
+           "write_local_state", "write_state"]

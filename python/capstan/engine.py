@@ -54,6 +54,8 @@ class Engine(Checkpoints, torch.nn.Module):
     `mesh`: how many of the ranks share one model, of which each has its own part; by default each has all of it.
     """
 
+    is_pipeline = False  # whether the model is cut into stages
+
     def __init__(self, model, config, *, optimizer=None, lr_scheduler=None, group=None, device=None, travel=None, mesh=None):
         super().__init__()
         self.core = self._use_hooks = self._late = None
@@ -67,9 +69,10 @@ class Engine(Checkpoints, torch.nn.Module):
         process_group.init_distributed()
         self.device = torch.device(device or self._device_of(model))
         mesh = _C.MeshOptions() if mesh is None else mesh
-        self.core_config = self._resolve(config, mesh.data_ranks(dist.get_world_size(group)))
+        self.core_config = self._resolve(config, world_size=dist.get_world_size(group), stages=mesh.pipe)
         self._split(self.core_config.value("tensor_parallel.autotp_size"), group, optimizer)
         self._check_optimizer(optimizer)
+        self._check_pipeline()
         self.core_group = process_group.core_group(group, self.device, self.core_config)
         for what, where, fix in self.core_config.warnings:
             logger.warning("%s (%s)%s", what, where, fix and f": {fix}", stacklevel=stacklevel())
@@ -92,11 +95,17 @@ class Engine(Checkpoints, torch.nn.Module):
         """(key, stages, names of ours) of weights that several stages of a pipeline share, the same keys on all stages."""
         return []
 
-    def _resolve(self, config, ranks):
+    def _resolve(self, config, **facts):
         """`config`: a dict, a file's name, JSON text, or that text in base64."""
         document = _C.read_config(config)
-        return _C.resolve_config(document, world_size=ranks, hidden_size=hidden_size_of(self.module), door=_C.Door.CAPSTAN,
-                                 trains=True, overrides=tensor_parallel.overrides(self.module, document))
+        return _C.resolve_config(document, hidden_size=hidden_size_of(self.module), door=_C.Door.CAPSTAN, trains=True,
+                                 overrides=tensor_parallel.overrides(self.module, document), **facts)
+
+    def _check_pipeline(self):
+        said = self.core_config.has_section("pipeline") or self.core_config.given("capstan.pipeline_schedule")
+        if said and not self.is_pipeline:
+            self._warn("the configuration speaks of a pipeline (pipeline, capstan.pipeline_schedule), but the model is in one "
+                       "piece: that has no effect")
 
     def _split(self, size, group, optimizer):
         """Between tensor ranks, where the configuration says so and it has not been done."""
@@ -308,8 +317,3 @@ def _close_all():
         engine._close()
     params.forget_left()
     process_group.leave()
-
-
-def initialize(model, config, *, optimizer=None, lr_scheduler=None, group=None):
-    """An Engine; the same as capstan.Engine(...)."""
-    return Engine(model, config, optimizer=optimizer, lr_scheduler=lr_scheduler, group=group)

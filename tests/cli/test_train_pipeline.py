@@ -88,6 +88,20 @@ def test_it_says_who_has_what_and_what_cannot_be(text):
     done = capstan("train", "-n", 2, "--pipe", 2, "--config", config(1), "--data", text, "--max-steps", 1, *TINY)
     assert "pipeline: stage 0: embeddings, block" in done.stdout
     done = capstan("train", "-n", 3, "--pipe", 2, "--data", text, *TINY, check=False)
-    assert done.returncode == 2 and "3 ranks cannot be divided into pipelines of 2 stages" in done.stderr
+    assert done.returncode == 2 and "3 ranks" in done.stderr and "cannot form groups of 2 (pipeline.stages)" in done.stderr
+    assert "where: --pipe 2 (pipeline.stages)" in done.stderr
+    mesh = config(1, pipeline={"stages": 2}, tensor_parallel={"autotp_size": 3})
+    done = capstan("train", "-n", 4, "--config", mesh, "--data", text, *TINY, check=False)
+    assert done.returncode == 2 and "(tensor_parallel.autotp_size)\n" in done.stderr  # not the axis that fits
     done = capstan("train", "-n", 2, "--pipe", 2, "--data", text, *TINY, "--layers", 1, check=False)
     assert done.returncode == 2 and "a model of 1 block has too few for 2 stages" in done.stdout + done.stderr
+
+
+def test_the_configuration_says_stages_schedule_and_what_is_recomputed(text, tmp_path):
+    expected = run(text, tmp_path, ranks=2, pipe=2)
+    keys = {"pipeline": {"stages": 2, "activation_checkpoint_interval": 2}, "capstan": {"pipeline_schedule": "gpipe"}}
+    metrics = tmp_path / "keys.jsonl"
+    done = capstan("train", "-n", 2, "--config", config(1, **keys), "--data", text, "--max-steps", 4, "--metrics", metrics, *TINY)
+    assert "pipeline: stage 0: embeddings, block" in done.stdout
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert ([line["loss"] for line in lines if "loss" in line], lines[-1]["validation_loss"]) == expected

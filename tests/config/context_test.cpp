@@ -117,16 +117,36 @@ TEST(Doors, ThePackageDeepspeedShufflesAsTorchDoes) {
   EXPECT_EQ(seed(R"({"capstan": {"seed": 7}})", at_door(Door::deepspeed_package)), 7u);
 }
 
-TEST(Doors, AKeyOfSuchAFeatureIsRefusedElsewhereToo) {
-  for (const char* text : {R"({"pipeline": {"activation_checkpoint_interval": 2}})",
-                           R"({"capstan": {"pipeline_schedule": "gpipe"}})"}) {
-    EXPECT_EQ(problems_of(text, at_door(Door::deepspeed_package)), "");
-    for (const Door door : {Door::program, Door::capstan_package}) {
-      EXPECT_THAT(problems_of(text, at_door(door)),
-                  HasSubstr("pipeline parallelism: only in the package deepspeed"));
-    }
+TEST(Doors, EveryDoorCutsModelsIntoStages) {
+  for (const Door door : {Door::program, Door::capstan_package, Door::deepspeed_package}) {
+    Context context = at_door(door);
+    context.world_size = 6;
+    const Resolved resolved = resolve_text(
+        R"({"train_micro_batch_size_per_gpu": 1, "pipeline": {"stages": 2}})", context);
+    EXPECT_EQ(resolved.engine.mesh.pipe, 2);
+    EXPECT_EQ(resolved.world_size, 3);  // that see different data
+    EXPECT_EQ(resolve_text(R"({"pipeline": {"stages": "auto"}})", context).engine.mesh.pipe, 1);
   }
-  EXPECT_EQ(problems_of(R"({"pipeline": {"stages": "auto"}})", at_door(Door::program)), "");
+  EXPECT_THAT(warnings_of(R"({"pipeline": {"use_reentrant": false}})", at_door(Door::program)),
+              HasSubstr("has no effect here"));
+}
+
+TEST(Doors, AModelThatIsInStagesSaysHowManyThereAre) {
+  Context context = at_door(Door::capstan_package);
+  context.world_size = 6;
+  context.stages = 3;
+  EXPECT_EQ(resolve_text("{}", context).engine.mesh.pipe, 3);
+  EXPECT_EQ(resolve_text(R"({"pipeline": {"stages": "auto"}})", context).world_size, 2);
+  EXPECT_THAT(problems_of(R"({"pipeline": {"stages": 2}})", context),
+              AllOf(HasSubstr("the configuration has 2 stages, but the model has 3"),
+                    HasSubstr("(pipeline.stages)")));
+}
+
+TEST(Doors, RecomputedLayersOfAStageAreSpansOfItsBlocks) {
+  const Resolved resolved = resolve_text(R"({"pipeline": {"activation_checkpoint_interval": 2}})",
+                                         at_door(Door::program));
+  EXPECT_TRUE(resolved.engine.recompute.enabled);
+  EXPECT_EQ(resolved.engine.recompute.span_blocks, 2);
 }
 
 TEST(Doors, AFeatureOfOnePackageIsRefusedElsewhereAndTheMessageNamesIt) {

@@ -22,3 +22,11 @@ def test_the_table_of_efficiencies():
 def test_the_table_of_traffic():
     for stage, per_step in {0: lambda m: 2, 1: lambda m: 2, 2: lambda m: m + 1, 3: lambda m: 3 * m}.items():
         assert re.search(rf"^\| {stage} \|.*\| {per_step(8)} S \| {per_step(32)} S \|$", PAGE, re.MULTILINE), stage
+
+
+def test_the_example_in_cpp_is_one_that_is_compiled_and_run():
+    (file, code), = re.findall(r"<!-- of (tests/\S+) -->\n```cpp\n(.*?)```", PAGE, re.DOTALL)
+    tested = [line.strip() for line in (Path(os.environ["CAPSTAN_SOURCE"]) / file).read_text().splitlines()]
+    shown = [line.strip() for line in code.splitlines()]
+    begin = tested.index(shown[0])
+    assert tested[begin:begin + len(shown)] == shown

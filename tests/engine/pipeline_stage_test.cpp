@@ -133,6 +133,110 @@ TEST(PipelineStage, AllSkipAStepThatOneCannotTake) {
               "overflow");
 }
 
+// In fp16, and as a scale that is too large for one.
+class HalfLossStage final : public engine::PipelineStage {
+ public:
+  HalfLossStage(Engine& engine, Chain& model, const Shape& shape)
+      : PipelineStage(engine, shape), model_(model) {}
+  Tensors inputs(int micro_batch) override {
+    return {input_of(static_cast<std::uint64_t>(micro_batch), at::kHalf)};
+  }
+  Tensors labels(int) override { return {}; }
+  Tensors forward(int, const Tensors& inputs) override { return {model_->blocks[0](inputs[0])}; }
+  at::Tensor loss(const Tensors& outputs, const Tensors&) override {
+    return outputs[0].square().mean();
+  }
+
+ private:
+  Chain& model_;
+};
+
+TEST(PipelineStage, ALossInFp16HasTheBitsOfOneEngine) {
+  engine::Options options = options_of(1, 1, DType::fp16);
+  options.precision.loss_scale.initial_scale_power = 18;  // fp16 ends below 2^16
+  options.precision.loss_scale.hysteresis = 1;
+  std::map<std::string, at::Tensor> expected;
+  run_ranks(kData, [&](comm::Group& group) {
+    Chain model(std::vector<int>{0, 1});
+    Engine engine(model, options, {.group = &group});
+    for (int step = 0; step < kSteps; ++step) {
+      at::Tensor x = input_of(0, at::kHalf);
+      for (auto& block : model->blocks) x = block(x);
+      engine.backward(x.square().mean());
+      EXPECT_TRUE(engine.step().applied) << "the scale is not the one to test";
+    }
+    Result mine;
+    add_masters(engine, mine);
+    if (group.rank() == 0) expected = mine.masters;
+  });
+  const Shape shape = {.stages = 2, .micro_batches = 1};
+  for (const Kind kind : {Kind::one_f_one_b, Kind::zb_h1}) {
+    ThreadMeetings meetings;
+    options.mesh.pipe = 2;
+    run_ranks(2 * kData, [&](comm::Group& group) {
+      ThreadGroups maker(meetings, group.rank());
+      Chain model(std::vector<int>{group.rank() / kData});
+      Engine engine(model, options, {.group = {group, maker}});
+      HalfLossStage stage(engine, model, shape);
+      pipeline::Executor executor(make_schedule(kind, shape),
+                                  engine.mesh().over(layout::Axis::pipe), stage, at::kCPU);
+      for (int step = 0; step < kSteps; ++step) {
+        executor.run();
+        EXPECT_TRUE(stage.last_step().applied);
+      }
+      Result mine;
+      add_masters(engine, mine);
+      for (const auto& [name, value] : mine.masters) {
+        EXPECT_TRUE(at::equal(value, expected.at(name))) << to_string(kind) << ": " << name;
+      }
+    });
+  }
+}
+
+// How many gradients of its parameters had come when each forward began.
+class CountingStage final : public SeededStage {
+ public:
+  CountingStage(Engine& engine, Chain& model, const Shape& shape, int data_rank)
+      : SeededStage(engine, shape, data_rank), model_(model) {
+    for (at::Tensor& param : model->parameters()) {
+      param.register_hook([this](const at::Tensor&) { ++arrived_; });
+    }
+  }
+  Tensors forward(int, const Tensors& inputs) override {
+    before_forward.push_back(arrived_);
+    return {model_->blocks[0](inputs[0])};
+  }
+  std::vector<int> before_forward;
+
+ private:
+  Chain& model_;
+  int arrived_ = 0;
+};
+
+// The last stage of zb-h1 sends the gradients of two micro-batches before those of its weights.
+TEST(PipelineStage, GradientsOfWeightsWaitWhereTheBackwardIsInHalves) {
+  const Shape shape = {.stages = 2, .micro_batches = 3};
+  for (const bool halves : {true, false}) {
+    for (const int zero : {2, 3}) {
+      engine::Options options = options_of(zero, 3);
+      options.mesh.pipe = 2;
+      ThreadMeetings meetings;
+      run_ranks(2 * kData, [&](comm::Group& group) {
+        ThreadGroups maker(meetings, group.rank());
+        Chain model(std::vector<int>{group.rank() / kData});
+        Engine engine(model, options, {.group = {group, maker}});
+        CountingStage stage(engine, model, shape, group.rank() % kData);
+        if (!halves) stage.keep_backwards_whole();
+        comm::Group& pipe = engine.mesh().over(layout::Axis::pipe);
+        pipeline::Executor(make_schedule(Kind::zb_h1, shape), pipe, stage, at::kCPU).run();
+        ASSERT_EQ(stage.before_forward.size(), 3u);
+        // Stage 3 releases parameters between uses: there it is not split.
+        if (pipe.rank() == 1) EXPECT_EQ(stage.before_forward[1] == 0, halves && zero == 2);
+      });
+    }
+  }
+}
+
 TEST(PipelineStage, TheStageThatOverflowsIsNamedOnTheOthers) {
   const Shape shape = {.stages = 2, .micro_batches = 1};
   on_mesh(options_of(0, 1), shape, [&](Engine& engine, ChainStage& stage, comm::Group& pipe, int) {

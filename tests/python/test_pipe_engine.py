@@ -140,7 +140,7 @@ def with_keys(pipeline, schedule):
     layer.inner.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
     engine.train_batch(pipe_models.batches(0))
     engine.module.set_checkpoint_interval(0)
-    return len(seen), engine._reentrant_activation_checkpointing(), pipe_models.weights(engine)
+    return len(seen), engine.module.inputs_need_gradients, pipe_models.weights(engine)
 
 
 def test_recomputed_layers_run_twice_with_the_same_result():

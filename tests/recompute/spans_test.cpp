@@ -17,6 +17,11 @@ TEST(CutIntoSpans, CoversAllBlocksInOrder) {
   EXPECT_TRUE(cut_into_spans(0, std::nullopt).empty());
 }
 
+TEST(SpansOf, HaveAsManyBlocksAsAskedForAndTheLastTheRest) {
+  EXPECT_THAT(spans_of({.span_blocks = 2}, 5), ElementsAre(Span{0, 2}, Span{2, 4}, Span{4, 5}));
+  EXPECT_THAT(spans_of({.checkpoint_count = 1}, 5), ElementsAre(Span{0, 5}));
+}
+
 TEST(CutIntoSpans, RefusesACountThatIsNotPositive) {
   EXPECT_THROW(cut_into_spans(3, 0), ConfigError);
 }

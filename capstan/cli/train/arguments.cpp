@@ -126,14 +126,14 @@ void add_options(CLI::App& command, Arguments& arguments) {
                    "Give the same numbers in every run, on a GPU too, with slower kernels");
   command
       .add_option("--pipe", arguments.pipe,
-                  "Stages of a pipeline: each rank has a part of the layers")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+                  "Stages of a pipeline: each rank has a part of the layers (default: "
+                  "pipeline.stages of --config)")
+      ->check(CLI::PositiveNumber);
   command
       .add_option("--schedule", arguments.schedule,
-                  "Of a pipeline: 1f1b, gpipe or zb-h1 (see `capstan pipeline show`)")
-      ->check(CLI::IsMember({"1f1b", "gpipe", "zb-h1"}))
-      ->capture_default_str();
+                  "Of a pipeline: 1f1b, gpipe or zb-h1 (see `capstan pipeline show`; default: "
+                  "capstan.pipeline_schedule of --config)")
+      ->check(CLI::IsMember({"1f1b", "gpipe", "zb-h1"}));
   command
       .add_option("--sequence", arguments.sequence,
                   "Ranks that share each sequence, as sequence_parallel_size in the configuration")

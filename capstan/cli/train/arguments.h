@@ -60,11 +60,11 @@ struct Arguments {
   std::string config;         // a DeepSpeed-style JSON file; empty: default_config()
   std::int64_t max_steps = 700;
   std::uint64_t seed = 1234;
-  std::string device = "auto";     // auto, cpu, cuda
-  bool deterministic = false;      // a GPU's sums in the same order in each run
-  int pipe = 1;                    // stages that the model is cut into
-  std::string schedule = "1f1b";   // of a pipeline
-  int sequence = 0;                // ranks that share each sequence; 0: as the configuration says
+  std::string device = "auto";  // auto, cpu, cuda
+  bool deterministic = false;   // a GPU's sums in the same order in each run
+  std::optional<int> pipe;  // stages that the model is cut into; unset: as the configuration says
+  std::string schedule;     // of a pipeline; empty: as the configuration says
+  int sequence = 0;         // ranks that share each sequence; 0: as the configuration says
   bool no_optimizer_step = false;  // measure forward, backward and reduction only
   bool no_communication = false;   // measure ranks side by side, each a world of its own
   ModelArguments model;

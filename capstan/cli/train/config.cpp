@@ -32,20 +32,11 @@ double learning_rate(std::int64_t width, std::int64_t max_steps) {
                    kLargestRise * static_cast<double>(warmup_steps(max_steps))});
 }
 
-void check_pipe(const Arguments& arguments, int ranks) {
-  if (arguments.pipe == 1) return;
-  const std::string where = fmt::format("--pipe {}", arguments.pipe);
-  if (arguments.no_optimizer_step || arguments.no_communication) {
-    throw ConfigError({.what = "a pipeline cannot be measured without its steps or transfers",
-                       .where = where,
-                       .fix = "leave out --no-optimizer-step and --no-communication"});
-  }
-  if (ranks % arguments.pipe == 0) return;
-  throw ConfigError({.what = fmt::format("{} cannot be divided into pipelines of {} stages",
-                                         counted(ranks, "rank"), arguments.pipe),
-                     .where = where,
-                     .fix = fmt::format("start a multiple of {} ranks, e.g. -n {}", arguments.pipe,
-                                        arguments.pipe)});
+void check_pipe(const Arguments& arguments, int stages) {
+  if (stages == 1 || (!arguments.no_optimizer_step && !arguments.no_communication)) return;
+  throw ConfigError({.what = "a pipeline cannot be measured without its steps or transfers",
+                     .where = fmt::format("pipeline of {} stages", stages),
+                     .fix = "leave out --no-optimizer-step and --no-communication"});
 }
 
 // Ranks have equally long parts.
@@ -94,13 +85,20 @@ std::int64_t sequence_length(const Arguments& arguments) {
 
 config::Resolved training_config(const Arguments& arguments, const Ranks& ranks) {
   const json::Document document =
-      arguments.config.empty()
-          ? json::read_document(default_config(arguments.pipe), "the default configuration")
-          : json::read_argument(arguments.config);
+      arguments.config.empty() ? json::read_document(default_config(arguments.pipe.value_or(1)),
+                                                     "the default configuration")
+                               : json::read_argument(arguments.config);
   config::Context context;
   const std::int64_t width = model_blueprint(arguments.model, arguments.seed)->sizes().width;
-  check_pipe(arguments, ranks.count);
-  context.world_size = ranks.count / arguments.pipe;
+  context.world_size = ranks.count;
+  if (arguments.pipe) {
+    context.overrides["pipeline.stages"] = {json::Value(static_cast<std::int64_t>(*arguments.pipe)),
+                                            fmt::format("--pipe {}", *arguments.pipe)};
+  }
+  if (!arguments.schedule.empty()) {
+    context.overrides["capstan.pipeline_schedule"] = {json::Value(arguments.schedule),
+                                                      "--schedule " + arguments.schedule};
+  }
   if (arguments.sequence > 0) {
     context.overrides[kSequence] = {
         .value = json::Value(static_cast<std::int64_t>(arguments.sequence)),
@@ -119,7 +117,7 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
     context.auto_values = auto_values(arguments, width, bf16);
     resolved = config::resolve(document, context);
   }
-  resolved.engine.mesh.pipe = arguments.pipe;
+  check_pipe(arguments, resolved.engine.mesh.pipe);
   check_sequence(arguments, resolved.engine.mesh.sequence);
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;

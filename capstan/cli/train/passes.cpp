@@ -85,7 +85,7 @@ class LanguageStage final : public engine::PipelineStage {
 
 class PipedPasses final : public Passes {
  public:
-  PipedPasses(Engine& engine, models::Model& model, c10::Device device, pipeline::Kind schedule)
+  PipedPasses(Engine& engine, models::Model& model, c10::Device device)
       : model_(*model.as_stage()),
         device_(device),
         sizes_(model.blueprint().sizes()),
@@ -94,7 +94,8 @@ class PipedPasses final : public Passes {
         shape_{.stages = pipe_.size(),
                .micro_batches = static_cast<int>(engine.options().batch.accumulation_steps)},
         stage_(engine, model_, shape_),
-        training_(make_schedule(schedule, shape_), pipe_, stage_, device) {}
+        training_(make_schedule(engine.options().pipeline.schedule, shape_), pipe_, stage_,
+                  device) {}
 
   at::Tensor train(const ReadBatch& read) override {
     stage_.read = read;
@@ -156,9 +157,9 @@ std::unique_ptr<Passes> make_whole_passes(Engine& engine, models::Model& model, 
   return std::make_unique<WholePasses>(engine, model, device, step);
 }
 
-std::unique_ptr<Passes> make_piped_passes(Engine& engine, models::Model& model, c10::Device device,
-                                          pipeline::Kind schedule) {
-  return std::make_unique<PipedPasses>(engine, model, device, schedule);
+std::unique_ptr<Passes> make_piped_passes(Engine& engine, models::Model& model,
+                                          c10::Device device) {
+  return std::make_unique<PipedPasses>(engine, model, device);
 }
 
 }  // namespace capstan::cli::train

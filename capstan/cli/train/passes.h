@@ -11,7 +11,6 @@
 
 #include "capstan/engine/engine.h"
 #include "capstan/models/model.h"
-#include "capstan/pipeline/schedules.h"
 
 namespace capstan::cli::train {
 
@@ -41,7 +40,6 @@ class Passes {
 std::unique_ptr<Passes> make_whole_passes(Engine& engine, models::Model& model, c10::Device device,
                                           bool step);
 // The model is the stage of this rank. Throws ConfigError.
-std::unique_ptr<Passes> make_piped_passes(Engine& engine, models::Model& model, c10::Device device,
-                                          pipeline::Kind schedule);
+std::unique_ptr<Passes> make_piped_passes(Engine& engine, models::Model& model, c10::Device device);
 
 }  // namespace capstan::cli::train

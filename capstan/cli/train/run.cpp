@@ -126,8 +126,9 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   });
   if (!loaded) return kExitUserError;
   std::vector<models::BlockRange> parts;
-  const bool cut = arguments.pipe == 1 || accepted(world.group(), logger, [&] {
-                     parts = tune::cut_model(*blueprint, arguments.pipe, sequence_length(arguments));
+  const int stages = resolved.engine.mesh.pipe;
+  const bool cut = stages == 1 || accepted(world.group(), logger, [&] {
+                     parts = tune::cut_model(*blueprint, stages, sequence_length(arguments));
                    });
   if (!cut) return kExitUserError;
   const int tensor = resolved.engine.mesh.tensor;
@@ -146,7 +147,7 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   Engine engine(models::module_of(model), resolved.engine,
                 {.group = world,
                  .logger = &logger,
-                 .ties = shared_weights(*model, arguments.pipe),
+                 .ties = shared_weights(*model, stages),
                  .extras = file_names(*model),
                  .shared = config::shared_values(resolved.table)});
   if (tensor > 1) model->join(engine.mesh().over(layout::Axis::tensor));

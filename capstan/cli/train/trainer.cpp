@@ -67,9 +67,8 @@ Trainer::Trainer(const TrainerParts& parts)
       device_(parts.device),
       shows_(parts.shows),
       sampler_(parts.corpus.train.count(), rank_of(parts.engine), parts.sampling),
-      passes_(arguments_.pipe > 1
-                  ? make_piped_passes(engine_, *model_, device_,
-                                      pipeline::kind_named(arguments_.schedule))
+      passes_(engine_.options().mesh.pipe > 1
+                  ? make_piped_passes(engine_, *model_, device_)
                   : make_whole_passes(engine_, *model_, device_, !arguments_.no_optimizer_step)) {
   if (!shows_) return;
   view_ = make_progress_view(

@@ -125,8 +125,15 @@ def view_of_section(param_dict, *names):
     return view_of({name: param_dict[name] for name in names if param_dict.get(name) is not None})
 
 
+def _stages_of(mpu):
+    """Of a pipeline that the model is in already."""
+    return getattr(mpu, "pipe_parallel_size", None)
+
+
 def _ranks_of(mpu):
     """How many ranks train: all that do not share layers with others in a way that only `mpu` knows."""
+    if _stages_of(mpu) is not None:
+        return dist.get_world_size()
     for name in ("get_sequence_data_parallel_world_size", "get_data_parallel_world_size"):
         if hasattr(mpu, name):
             return getattr(mpu, name)()
@@ -166,8 +173,8 @@ class DeepSpeedConfig:
 
     def resolve(self, **facts):
         """The configuration with what the caller knows beside it; see capstan._C.resolve_config."""
-        facts = {"world_size": self._ranks, "other_types": _other_types(), "trains": True, "door": _C.Door.DEEPSPEED,
-                 **facts, "overrides": {**self._decided, **facts.get("overrides", {})}}
+        facts = {"world_size": self._ranks, "stages": _stages_of(self.mpu), "other_types": _other_types(), "trains": True,
+                 "door": _C.Door.DEEPSPEED, **facts, "overrides": {**self._decided, **facts.get("overrides", {})}}
         with _as_deepspeed_errors():
             return _C.resolve_config(self._document, **facts)
 

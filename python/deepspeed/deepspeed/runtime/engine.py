@@ -41,8 +41,6 @@ def _counter(*fields):
 
 class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.Engine):
 
-    is_pipeline = False  # whether the model is cut into stages
-
     def __init__(self, args, model, optimizer=None, model_parameters=None, training_data=None, lr_scheduler=None,
                  mpu=None, dist_init_required=None, collate_fn=None, config=None, config_class=None, mesh_device=None,
                  dont_change_device=False):
@@ -102,10 +100,6 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
     def _check_arguments(self, model, optimizer, lr_scheduler):
         self._assert_valid_mixed_precision_config()
         optimizer_choice.check_schedule(lr_scheduler, optimizer)
-        view = self._config.view
-        if not self.is_pipeline and (view.has_section("pipeline") or view.given("capstan.pipeline_schedule")):
-            logger.warning("the configuration speaks of a pipeline (pipeline, capstan.pipeline_schedule), but the model is no "
-                           "PipelineModule: that has no effect")
 
     @staticmethod
     def _parameters_of(model, model_parameters):
@@ -120,8 +114,8 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
         return mark_comm_dtypes(model, self.torch_autocast_dtype(),
                                 self._config.torch_autocast_lower_precision_safe_modules)
 
-    def _resolve(self, config, ranks):
-        return config.resolve(world_size=ranks, hidden_size=hidden_size_of(self.module), overrides=self._overrides())
+    def _resolve(self, config, **facts):
+        return config.resolve(**facts, hidden_size=hidden_size_of(self.module), overrides=self._overrides())
 
     def _overrides(self):
         """What the client's objects decide, whatever the file says: path -> (value, why)."""

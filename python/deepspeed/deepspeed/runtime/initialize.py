@@ -2,13 +2,15 @@
 
 import os
 
+from capstan.pipeline import SplitModel, split_as_configured
 from deepspeed.accelerator import get_accelerator
 from deepspeed.comm.accelerate_count import check_count
 from deepspeed.comm.comm import init_distributed
-from deepspeed.runtime.config import DeepSpeedConfig
+from deepspeed.runtime.config import DeepSpeedConfig, view_of
 from deepspeed.runtime.constants import TORCH_DISTRIBUTED_DEFAULT_PORT
 from deepspeed.runtime.engine import DeepSpeedEngine
 from deepspeed.runtime.pipe.engine import PipelineEngine
+from deepspeed.runtime.pipe.grid import grid_of
 from deepspeed.runtime.pipe.module import PipelineModule
 from deepspeed.runtime.zero.partition_parameters import restore_init_context, shutdown_init_context
 from deepspeed.utils.logging import log_dist
@@ -29,6 +31,19 @@ def _config_of(args, config):
     return config
 
 
+def _cut(model, config, optimizer, model_parameters):
+    """The model and its parameters; of this rank's stage where the configuration has several."""
+    stage = split_as_configured(model, view_of(config), optimizer)
+    if stage is model or model_parameters is None:
+        return stage, model_parameters
+    own = set(map(id, stage.parameters()))
+
+    def kept(group):
+        return {**group, "params": [p for p in group["params"] if id(p) in own]} if isinstance(group, dict) else group
+
+    return stage, [kept(each) for each in model_parameters if isinstance(each, dict) or id(each) in own]
+
+
 def initialize(args=None, model=None, optimizer=None, model_parameters=None, training_data=None, lr_scheduler=None,
                distributed_port=TORCH_DISTRIBUTED_DEFAULT_PORT, mpu=None, dist_init_required=None, collate_fn=None,
                config=None, mesh_param=None, config_params=None):
@@ -44,12 +59,15 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         if args is not None and getattr(args, "device_rank", None) is not None and "LOCAL_RANK" not in os.environ:
             os.environ["LOCAL_RANK"] = str(args.device_rank)
         given = _config_of(args, config if config is not None else config_params)
-        if isinstance(model, PipelineModule):
+        if not isinstance(model, (PipelineModule, SplitModel)):
+            model, model_parameters = _cut(model, given, optimizer, model_parameters)
+        piped = isinstance(model, (PipelineModule, SplitModel))
+        if piped:
             assert mpu is None, "mpu must be None with pipeline parallelism"
-            mpu = model.mpu()
+            mpu = model.mpu() if isinstance(model, PipelineModule) else grid_of(model.num_stages)
         parsed = given if isinstance(given, DeepSpeedConfig) else DeepSpeedConfig(
-            given, mpu, mesh_param=mesh_param, trains=True, model=None if isinstance(model, PipelineModule) else model)
-        kind = PipelineEngine if isinstance(model, PipelineModule) else DeepSpeedEngine
+            given, mpu, mesh_param=mesh_param, trains=True, model=None if piped else model)
+        kind = PipelineEngine if piped else DeepSpeedEngine
         engine = kind(args=args, model=model, optimizer=optimizer, model_parameters=model_parameters,
                       training_data=training_data, lr_scheduler=lr_scheduler, mpu=mpu,
                       dist_init_required=dist_init_required, collate_fn=collate_fn, config=given, config_class=parsed)

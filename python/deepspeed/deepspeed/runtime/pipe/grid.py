@@ -4,6 +4,7 @@ import math
 
 import torch.distributed as dist
 
+from capstan._C import MeshOptions
 from capstan.process_group import part_of
 from deepspeed.runtime.pipe.axes import PipeDataParallelTopology, _prime_factors
 from deepspeed.utils.logging import logger
@@ -142,3 +143,8 @@ class PipelineParallelGrid:
 
     get_tensor_model_parallel_rank = get_slice_parallel_rank
     get_tensor_model_parallel_world_size = get_slice_parallel_world_size
+
+
+def grid_of(stages):
+    """That of a pipeline whose other ranks see different data."""
+    return PipelineParallelGrid(PipeDataParallelTopology(stages, MeshOptions(pipe=stages).data_ranks(dist.get_world_size())))

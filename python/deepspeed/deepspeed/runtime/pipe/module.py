@@ -286,6 +286,37 @@ class PipelineModule(LayerFiles, nn.Module):
             return all(type(func).__name__ in self.checkpointable_layers for func in funcs)
         return any(isinstance(func, nn.Module) and any(True for _ in func.parameters()) for func in funcs)
 
+    # What an engine asks of a stage.
+
+    def stage_layers(self):
+        return self._local_start, self._local_stop
+
+    def stage_loss(self, outputs, labels):
+        return outputs if self.loss_fn is None else self.loss_fn(outputs, labels)
+
+    def stage_ties(self):
+        """Every parameter of a tied module: in one piece, its layers share all of them."""
+        ties = []
+        for key, stages in self.tied_stages().items():
+            own = [name for name, _ in self.named_parameters() if name.startswith(f"tied_modules.{key}.")]
+            ties += [(key, stages, own)] if len(stages) > 1 else []
+        return ties
+
+    def stage_recompute(self, interval, reentrant):
+        if not reentrant:
+            self.activation_checkpoint_func = checkpointing.non_reentrant_checkpoint
+        self.set_checkpoint_interval(interval)
+
+    @property
+    def stage_recomputes(self):
+        return self.activation_checkpoint_interval > 0
+
+    @property
+    def inputs_need_gradients(self):
+        """Whether inputs of the first stage must require gradients for its layers to have theirs."""
+        reentrant = self.activation_checkpoint_func is not checkpointing.non_reentrant_checkpoint
+        return self.activation_checkpoint_interval > 0 and reentrant
+
     def get_additional_losses(self):
         """{name: loss} of the last forward, to be reported beside the loss; models may have some."""
         return None

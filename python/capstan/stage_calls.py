@@ -1,8 +1,8 @@
 """What the core asks of one stage while a pipeline runs: its data, its layers, its loss."""
 
 import collections
-import contextlib
 import weakref
+from collections.abc import Mapping
 
 import torch
 
@@ -39,6 +39,7 @@ class StageCalls:
         self.additional = []  # other losses that the model reports
 
     def _next_batch(self, micro_batch):
+        """(inputs, labels), or a dict that has labels."""
         engine, batch = self._engine(), None
         if engine.data_iterator is not None:
             try:
@@ -46,13 +47,15 @@ class StageCalls:
             except StopIteration:
                 raise ConfigError(
                     f"the data ended before micro-batch {micro_batch} of {self._micro_batches}", "train_batch(data_iter)",
-                    "give an iterator with a batch for every micro-batch of a step, for example "
-                    "iter(deepspeed.utils.RepeatingLoader(loader))") from None
+                    "give an iterator with a batch for every micro-batch of a step, for example that of a loader that begins "
+                    "again, as deepspeed.utils.RepeatingLoader(loader) does") from None
         if engine.batch_fn is not None:
             batch = engine.batch_fn(batch)
         if batch is None:
             raise ConfigError(f"stage {engine.stage_id} has no data", "train_batch(data_iter)",
                               "give the first and the last stage an iterator over (inputs, labels)")
+        if isinstance(batch, Mapping) and "labels" in batch:
+            return {name: value for name, value in batch.items() if name != "labels"}, batch["labels"]
         return batch
 
     def inputs(self, micro_batch):
@@ -63,7 +66,7 @@ class StageCalls:
         given = tensors.replace(loaded(batch[0], engine.device), torch.clone)  # layers may change it in place
         if engine.core_config.casts_inputs:
             given = tensors.cast(given, engine.param_dtype)
-        if engine._reentrant_activation_checkpointing() and torch.is_grad_enabled():
+        if getattr(engine.module, "inputs_need_gradients", False) and torch.is_grad_enabled():
             given = tensors.replace(given, _floating)
         return nested.pack(given, "train_batch(data_iter)")
 
@@ -74,7 +77,7 @@ class StageCalls:
 
     def forward(self, given):
         engine = self._engine()
-        with self._autocast():
+        with engine.autocast():
             outputs = engine.module(nested.unpack(nested.fresh(given)))
         if not torch.is_grad_enabled():
             engine.core.end_pass()
@@ -85,24 +88,14 @@ class StageCalls:
 
     def loss(self):
         engine, labels = self._engine(), self._labels.popleft()
-        loss_fn = engine.module.loss_fn
-        with self._autocast():
-            loss = loss_fn(self.outputs, labels) if self._compute_loss and loss_fn is not None else self.outputs
+        with engine.autocast():
+            loss = engine.module.stage_loss(self.outputs, labels) if self._compute_loss else self.outputs
         self.results.append(tensors.replace(loss, torch.detach))
-        self._add_additional(engine.module.get_additional_losses())
+        self.additional.append({name: float(value) for name, value in engine.additional_losses().items()})
         if not torch.is_grad_enabled():
             return torch.zeros(1)  # results have it, whatever it is
         if not isinstance(loss, torch.Tensor):
-            raise ConfigError(f"the loss is a {type(loss).__name__}", "PipelineModule(loss_fn)", "return a tensor of one element")
+            raise ConfigError(f"the loss is a {type(loss).__name__}", "train_batch()",
+                              "return a tensor of one element from the function that computes it")
         self.outputs = None
-        return loss.float() if loss.dtype == torch.float16 else loss
-
-    def _add_additional(self, losses):
-        if losses is not None:
-            self.additional.append({name: float(value) for name, value in losses.items()})
-
-    def _autocast(self):
-        engine = self._engine()
-        if not engine.torch_autocast_enabled():
-            return contextlib.nullcontext()
-        return torch.autocast(device_type=engine.device.type, dtype=engine.torch_autocast_dtype())
+        return loss
