@@ -23,6 +23,8 @@ void add_launch_agent_command(CLI::App& app, int& exit_code);  // its hand on ot
 void add_bench_command(CLI::App& app, int& exit_code);   // capstan bench io
 void add_report_command(CLI::App& app, int& exit_code);  // capstan report
 
+void add_page_command(CLI::App& app, int& exit_code);  // capstan page
+
 void add_pipeline_command(CLI::App& app, int& exit_code);  // capstan pipeline show
 
 // capstan train; hands its own words on to the engine.
