@@ -87,8 +87,9 @@ std::vector<monitor::ConfigValue> shown_values(const Resolved& resolved) {
     const bool given = entry.origin.kind != OriginKind::fallback;
     const bool acts = standing_of(*entry.section, *entry.key) == Standing::honoured;
     if (!is_shown(entry) || !(given || acts)) continue;
+    const bool secret = entry.key->name == "api_key" && !entry.value.is_null();
     values.push_back({.path = entry.path,
-                      .value = value_text(entry.value),
+                      .value = secret ? "(not shown)" : value_text(entry.value),
                       .origin = describe(entry.origin),
                       .given = given});
   }

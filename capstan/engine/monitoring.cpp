@@ -69,10 +69,13 @@ Monitoring::Monitoring(const Parts& parts, const MonitorMaker& maker)
   together(all, device, [&] {
     Monitors more = maker ? maker() : Monitors();
     if (all.rank() > 0 || !more.here) return;
+    // At the end of what is there: whether a checkpoint will be loaded is not known yet, and where
+    // none is, readers take the steps of the last run.
     log_ = std::make_unique<monitor::Log>(
         parts_.options.monitor,
         monitor::LogParts{.logger = parts_.logger,
                           .facts = facts_of(parts_.options, parts_.mesh, device),
+                          .goes_on = true,
                           .others = std::move(more.sinks)});
   });
 }

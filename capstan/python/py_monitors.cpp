@@ -43,13 +43,16 @@ engine::Monitors made_by(const py::object& make) {
           std::make_unique<PythonSink>(py::reinterpret_borrow<py::object>(write)));
     }
   } catch (py::error_already_set& error) {
-    if (!error.matches(py::module_::import("capstan.errors").attr("Error"))) {
+    const py::module_ errors = py::module_::import("capstan.errors");
+    if (!error.matches(errors.attr("Error"))) {
       throw ConfigError({.what = error.what(), .where = "the monitors", .fix = ""});
     }
     const py::object raised = error.value();
-    throw ConfigError({.what = py::str(raised.attr("what")),
-                       .where = py::str(raised.attr("where")),
-                       .fix = py::str(raised.attr("fix"))});
+    const ErrorInfo info{.what = py::str(raised.attr("what")),
+                         .where = py::str(raised.attr("where")),
+                         .fix = py::str(raised.attr("fix"))};
+    if (error.matches(errors.attr("IoError"))) throw IoError(info);
+    throw ConfigError(info);
   }
   return monitors;
 }

@@ -39,7 +39,7 @@ class TensorBoard:
     def get_summary_writer(self, base=None):
         if self.summary_writer is None and self.enabled and is_first_rank():
             from torch.utils.tensorboard import SummaryWriter
-            self.summary_writer = _make(lambda: SummaryWriter(log_dir=os.path.join(base or self.output_path, self.job_name)),
+            self.summary_writer = _make(lambda: SummaryWriter(log_dir=os.path.join(base or self.output_path or "", self.job_name)),
                                         "tensorboard.output_path")
         return self.summary_writer
 
@@ -63,7 +63,7 @@ class Csv:
         self.enabled, self.output_path, self.job_name = settings.enabled, settings.output_path, settings.job_name
         self.log_dir = self._files = None
         if self.enabled and is_first_rank():
-            self.log_dir = os.path.join(self.output_path, self.job_name)
+            self.log_dir = os.path.join(self.output_path or "", self.job_name)
             self._files = _make(lambda: _C.CsvFiles(self.log_dir), "csv_monitor.output_path")
 
     def write_events(self, event_list):

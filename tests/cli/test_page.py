@@ -65,7 +65,7 @@ def test_a_run_leaves_one_page_with_everything_its_metrics_file_says(trained):
     validations = [line for line in lines if "validation_loss" in line]
     assert shown["validation"] == {"step": [5, 10, 12], "loss": [line["validation_loss"] for line in validations]}
     config = {key: (value, origin) for key, value, origin, _ in about["run"]["config"]}
-    assert config["zero_optimization.stage"][0] == "3" and config["capstan.metrics"][1] == "--page"
+    assert config["zero_optimization.stage"][0] == "3" and config["capstan.metrics"][1] == "derived: --page"
     assert shown["run"]["facts"]["steps"] == "12" and shown["run"]["environment"]["host"]
     page = (folder / "index.html").read_text()
     assert not re.search(r"(src|href)\s*=|@import|url\(|fetch\(|https?://(?!www\.w3\.org/2000/svg)", page.split("<script>")[0])
@@ -129,19 +129,25 @@ def test_it_follows_a_run_and_becomes_one_file_at_the_end(tmp_path):
 
 def test_training_goes_on_when_the_folder_of_its_page_is_deleted(tmp_path):
     (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 200)
-    training = subprocess.Popen([CAPSTAN, "train", "-n", "1", "--data", tmp_path / "text.txt", "--max-steps", "4000", "--eval-every", "0",
-                                 "--page", tmp_path / "run", *TINY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = tmp_path / "said.txt"
+    with open(said, "w") as err:
+        training = subprocess.Popen([CAPSTAN, "train", "-n", "1", "--data", tmp_path / "text.txt", "--max-steps", "1000000", "--log-every", "1",
+                                     "--eval-every", "0", "--page", tmp_path / "run", *TINY], stdout=subprocess.PIPE, stderr=err, text=True)
     try:
         deadline = time.time() + 120
         while not (tmp_path / "run" / "index.html").exists() and time.time() < deadline:
             time.sleep(0.02)
-        shutil.rmtree(tmp_path / "run", ignore_errors=True)
-        shutil.rmtree(tmp_path / "run", ignore_errors=True)
-        out, err = training.communicate(timeout=300)
+        (tmp_path / "run").rename(tmp_path / "gone")
+        while "the metrics file is left out" not in said.read_text() and time.time() < deadline:
+            time.sleep(0.05)
+        for line in range(50):  # it goes on
+            training.stdout.readline()
+        training.send_signal(signal.SIGINT)
+        out, _ = training.communicate(timeout=120)
     finally:
         training.kill()
-    assert training.returncode == 0 and "step 4000/4000" in out, err
-    assert err.count("the metrics file is left out from here on") == 1, err
+    assert training.returncode == 130 and "stopped after step" in out
+    assert said.read_text().count("the metrics file is left out from here on, training continues") == 1, said.read_text()
 
 
 # In a browser

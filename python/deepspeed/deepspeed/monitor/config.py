@@ -12,7 +12,7 @@ _TENSORBOARD, _WANDB, _CSV, _COMET = map(_C.config_defaults, ("tensorboard", "wa
 
 class TensorBoardConfig(DeepSpeedConfigModel):
     enabled: bool = _TENSORBOARD["enabled"]
-    output_path: str = _TENSORBOARD["output_path"]
+    output_path: str = _TENSORBOARD["output_path"] or ""
     job_name: str = _TENSORBOARD["job_name"]
 
 
@@ -25,7 +25,7 @@ class WandbConfig(DeepSpeedConfigModel):
 
 class CSVConfig(DeepSpeedConfigModel):
     enabled: bool = _CSV["enabled"]
-    output_path: str = _CSV["output_path"]
+    output_path: str = _CSV["output_path"] or ""
     job_name: str = _CSV["job_name"]
 
 
@@ -55,7 +55,9 @@ class DeepSpeedMonitorConfig(DeepSpeedConfigModel):
 
 
 def config_of(view):
-    return DeepSpeedMonitorConfig(**{name: view.section(name) for name in ("tensorboard", "wandb", "csv_monitor", "comet")})
+    given = {name: view.section(name) for name in ("tensorboard", "wandb", "csv_monitor", "comet")}
+    return DeepSpeedMonitorConfig(**{name: {key: value for key, value in section.items() if value is not None}
+                                     for name, section in given.items()})
 
 
 def get_monitor_config(param_dict):
