@@ -84,7 +84,8 @@ void Monitoring::add_loss(const at::Tensor& loss, bool averaged) {
   if (!on_) return;
   const at::NoGradGuard no_grad;
   const auto steps = static_cast<double>(parts_.options.batch.accumulation_steps);
-  const at::Tensor one = loss.detach().to(at::kFloat).reshape({1}) * (averaged ? 1.0 : steps);
+  const at::Tensor one =
+      loss.detach().to(parts_.sharded.device(), at::kFloat).reshape({1}) * (averaged ? 1.0 : steps);
   sum_ = sum_.defined() ? sum_ + one : one;
   ++losses_;
 }

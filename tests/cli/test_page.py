@@ -211,3 +211,33 @@ def test_a_browser_overlays_runs_and_follows_one_that_goes_on(tmp_path):
     (tmp_path / "both.data.js").write_text(f"runPageData({json.dumps(newer)});")
     dom, console = browse(tmp_path / "both.html", tmp_path / "profile")
     assert console == [] and 'data-figure="loss" data-value="0.125"' in dom
+
+
+TRY_EVERYTHING = """<script>
+const press = () => [...document.querySelectorAll("button")].map((_, i) => document.querySelectorAll("button")[i]?.click());
+press(); press();
+for (const axis of ["time", "samples", "step"]) {
+  document.getElementById("axis").value = axis;
+  document.getElementById("axis").dispatchEvent(new Event("change"));
+}
+for (const weight of [90, 0]) {
+  document.getElementById("smoothing").value = weight;
+  document.getElementById("smoothing").dispatchEvent(new Event("input"));
+}
+const frame = document.querySelector("#chart-grad_norm svg").getBoundingClientRect();
+document.getElementById("chart-grad_norm").dispatchEvent(
+  new PointerEvent("pointermove", { clientX: frame.right - 13, clientY: frame.top + 50, bubbles: true }));
+</script>"""
+
+
+@needs_browser
+def test_switches_slider_axes_and_hover_work_without_an_error(trained, tmp_path):
+    folder, _ = trained
+    page = tmp_path / "page.html"
+    page.write_text((folder / "index.html").read_text() + TRY_EVERYTHING)
+    dom, console = browse(page, tmp_path / "profile")
+    assert console == []
+    last = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines() if "grad_norm" in line][-1]
+    hover = re.search(r'<div class="hover".*?</b></div></div>', dom, re.S)[0]
+    assert "step 12" in hover and float(re.search(r"<b>(.*?)</b>", hover)[1]) == pytest.approx(last["grad_norm"], rel=1e-4)
+    assert dom.count('aria-pressed="true"') > 0 and dom.count("<path") >= 6
