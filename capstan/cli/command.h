@@ -26,6 +26,8 @@ void add_tune_command(CLI::App& app, int& exit_code);
 void add_bench_command(CLI::App& app, int& exit_code);   // capstan bench io
 void add_report_command(CLI::App& app, int& exit_code);  // capstan report
 
+void add_page_command(CLI::App& app, int& exit_code);  // capstan page
+
 void add_pipeline_command(CLI::App& app, int& exit_code);  // capstan pipeline show
 void add_estimate_command(CLI::App& app, int& exit_code);  // capstan estimate
 void add_plan_command(CLI::App& app, int& exit_code);      // capstan plan

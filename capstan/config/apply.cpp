@@ -219,6 +219,18 @@ profile::Options to_profile(const Table& table) {
   return options;
 }
 
+monitor::Options to_monitor(const Table& table) {
+  const auto folder = [&](const char* section) {
+    return monitor::FolderOptions{.enabled = table.flag(join_path(section, "enabled")),
+                                  .output_path = table.text(join_path(section, "output_path")),
+                                  .job_name = table.text(join_path(section, "job_name"))};
+  };
+  return {.metrics = table.text("capstan.metrics"),
+          .csv = folder("csv_monitor"),
+          .tensorboard = folder("tensorboard"),
+          .others = table.flag("wandb.enabled") || table.flag("comet.enabled")};
+}
+
 engine::Options to_engine(const Table& table) {
   engine::Options options;
   options.batch = {.train_samples = table.integer("train_batch_size"),
@@ -240,6 +252,7 @@ engine::Options to_engine(const Table& table) {
   options.io = to_io(table);
   options.recompute = to_recompute(table);
   options.profile = to_profile(table);
+  options.monitor = to_monitor(table);
   options.checkpoint = to_checkpoint(table);
   options.names = option_names();
   options.shard.names = options.names;

@@ -30,6 +30,7 @@ std::optional<schedule::Options> to_schedule(const Table& table);
 shard::Options to_shard(const Table& table);
 store::Options to_store(const Table& table);
 profile::Options to_profile(const Table& table);
+monitor::Options to_monitor(const Table& table);
 
 // All of them, with the batch sizes as they stand in the table.
 engine::Options to_engine(const Table& table);

@@ -81,6 +81,21 @@ std::string explain(const Resolved& resolved) {
   return text;
 }
 
+std::vector<monitor::ConfigValue> shown_values(const Resolved& resolved) {
+  std::vector<monitor::ConfigValue> values;
+  for (const Entry& entry : resolved.table.entries()) {
+    const bool given = entry.origin.kind != OriginKind::fallback;
+    const bool acts = standing_of(*entry.section, *entry.key) == Standing::honoured;
+    if (!is_shown(entry) || !(given || acts)) continue;
+    const bool secret = entry.key->name == "api_key" && !entry.value.is_null();
+    values.push_back({.path = entry.path,
+                      .value = secret ? "(not shown)" : value_text(entry.value),
+                      .origin = describe(entry.origin),
+                      .given = given});
+  }
+  return values;
+}
+
 json::Value explain_as_json(const Resolved& resolved) {
   json::Array rows;
   for (const Entry& entry : resolved.table.entries()) {

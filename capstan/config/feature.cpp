@@ -36,7 +36,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::layer_drop, false, "progressive layer drop"},
     FeatureState{Feature::mics, true, "MiCS shard groups"},
     FeatureState{Feature::mics_two_level_gather, false, "MiCS with two-level gathers"},
-    FeatureState{Feature::monitors, false, "monitors"},
+    FeatureState{Feature::monitors, true, "monitors"},
     FeatureState{Feature::muon, false, "Muon"},
     FeatureState{Feature::near_copy, true, "ZeRO++ hpZ (gathers among neighbours)"},
     FeatureState{Feature::nebula, false, "other checkpoint engines"},

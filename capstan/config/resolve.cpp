@@ -152,6 +152,9 @@ Outcome check(const json::Document& document, const Context& context) {
   resolved.world_size_origin = batch.ranks.origin;
   resolved.warnings = outcome.warnings;
   if (resolved.table.flag("dump_state")) resolved.engine.profile.state_dump = explain(resolved);
+  if (!resolved.engine.monitor.metrics.empty()) {
+    resolved.engine.monitor.config = shown_values(resolved);
+  }
   outcome.resolved = std::move(resolved);
   return outcome;
 }

@@ -91,6 +91,11 @@ Section own_section() {
                 "torch's GELU function instead (Python models).")
           .costs("Far less memory for activations and faster; the last bits differ from the "
                  "formula's."),
+      text("metrics", "null")
+          .says("Write a JSON object with the figures of each step to this file, which `capstan "
+                "page` "
+                "draws; rank 0 does. capstan train: its --metrics.")
+          .costs("Reads the loss once per step; adds one small collective."),
       texts("units", "[]")
           .says("Dotted names of the modules that are units; empty: chosen automatically.")
           .costs("Larger units: fewer, larger messages, but more parameters are whole at a time."),

@@ -1,4 +1,8 @@
 // Activation checkpointing, the flops profiler, monitors.
+#include <utility>
+
+#include <fmt/format.h>
+
 #include "capstan/config/schema.h"
 
 namespace capstan::config {
@@ -66,40 +70,61 @@ Section flops_section() {
   return section;
 }
 
-Section monitor(std::string path, std::vector<Key> keys) {
+Section monitor(std::string path, std::string_view where, std::vector<Key> keys) {
   Section section;
   section.path = std::move(path);
   section.strict = true;
-  section.meaning = "A monitor for curves of learning rate, loss scale and times.";
+  section.meaning = fmt::format(
+      "Curves of loss, learning rate, loss scale, times, speed and memory, {}, written by rank 0.",
+      where);
   section.feature = Feature::monitors;
   section.gate = "enabled";
-  section.keys = {flag("enabled", false).says("Write curves there.")};
-  for (Key& key : keys) section.keys.push_back(std::move(key));
+  section.keys = {flag("enabled", false)
+                      .says("Write curves there.")
+                      .costs("Reads the loss once per step; adds one small collective.")};
+  for (Key& key : keys) section.keys.push_back(std::move(key.own_per_rank()));
   return section;
 }
 
 std::vector<Key> folder_keys() {
-  return {text("output_path", "").says("Folder."),
-          text("job_name", "DeepSpeedJobName").says("Name of the run.")};
+  return {text("output_path", "").says("Folder; empty: where the program was started."),
+          text("job_name", "DeepSpeedJobName").says("Name of the run: a folder inside it.")};
+}
+
+// Of a service whose client is a package of Python.
+Section python_monitor(std::string path, std::string_view where, std::vector<Key> keys) {
+  Section section = monitor(std::move(path), where, std::move(keys));
+  for (Key& key : section.keys) {
+    const Standing others = key.name == "enabled" ? Standing::refused : Standing::no_effect;
+    key.only_for({Door::capstan_package, Door::deepspeed_package}, others,
+                 "its client is a Python package; capstan train has tensorboard, csv_monitor and "
+                 "--page");
+  }
+  return section;
 }
 
 }  // namespace
 
 std::vector<Section> profiling_sections() {
   std::vector<Section> all = {recompute_section(), flops_section()};
-  all.push_back(monitor("tensorboard", folder_keys()));
-  all.push_back(monitor("csv_monitor", folder_keys()));
+  all.push_back(monitor("tensorboard", "for TensorBoard", folder_keys()));
+  all.push_back(monitor("csv_monitor", "as a CSV file each", folder_keys()));
   all.push_back(
-      monitor("wandb", {text("group", "null").says("Group."), text("team", "null").says("Team."),
-                        text("project", "deepspeed").says("Project.")}));
-  all.push_back(monitor(
-      "comet",
-      {integer("samples_log_interval", "100").at_least(1).says("Samples between points."),
+      python_monitor("wandb", "with Weights & Biases (package wandb)",
+                     {text("group", "null").says("Group."), text("team", "null").says("Team."),
+                      text("project", "deepspeed").says("Project.")}));
+  Key online = flag("online", false).or_null().says("Send at once; null: as Comet is set up.");
+  online.fallback = "null";
+  all.push_back(python_monitor(
+      "comet", "with Comet (package comet_ml)",
+      {integer("samples_log_interval", "100")
+           .at_least(1)
+           .says("Samples between two points of a curve."),
        text("project", "null").says("Project."), text("workspace", "null").says("Workspace."),
        text("api_key", "null").says("Key of the service."),
        text("experiment_name", "null").says("Name of the run."),
-       text("experiment_key", "null").says("Key of the run."),
-       flag("online", false).or_null().says("Send at once."), text("mode", "null").says("Mode.")}));
+       text("experiment_key", "null").says("Key of the run."), online,
+       text("mode", "null").says("get, create or get_or_create; null: get_or_create.")}));
   return all;
 }
 

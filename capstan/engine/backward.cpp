@@ -18,6 +18,7 @@ Backward::Backward(const Common& common, shard::Hooks& hooks) : common_(common),
 
 void Backward::run(const at::Tensor& loss, const BackwardOptions& how) {
   check_loss(loss, "Engine::backward");
+  common_.monitoring.add_loss(loss, how.average_accumulation);
   differentiate({loss}, {at::Tensor()}, how);
 }
 
@@ -130,6 +131,7 @@ void Backward::expect_plain(bool allowed) {
 
 at::Tensor Backward::scale(const at::Tensor& loss) {
   check_loss(loss, "Engine::scale");
+  common_.monitoring.add_loss(loss, /*averaged=*/true);
   const double loss_scale = common_.run.loss_scale.scale;
   const precision::LossFactor factor = split_factor(loss_scale, {loss});
   plain_allowed_ = true;

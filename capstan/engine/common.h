@@ -3,6 +3,7 @@
 
 #include "capstan/comm/mesh_groups.h"
 #include "capstan/engine/checkpoint_types.h"
+#include "capstan/engine/monitoring.h"
 #include "capstan/engine/options.h"
 #include "capstan/engine/run_log.h"
 #include "capstan/engine/run_state.h"
@@ -20,6 +21,7 @@ struct Common {
   Updater& updater;
   const ModelExtras& extras;
   RunLog& log;
+  Monitoring& monitoring;
   RunState& run;
   GradScale& scale;
 

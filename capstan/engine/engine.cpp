@@ -50,7 +50,10 @@ void Engine::backward(const std::vector<at::Tensor>& outputs,
 
 StepReport Engine::step(std::optional<bool> boundary) { return state_->step().take(boundary); }
 
-void Engine::clear_gradients() { state_->sharded().clear_gradients(); }
+void Engine::clear_gradients() {
+  state_->sharded().clear_gradients();
+  state_->monitoring().forget_losses();
+}
 
 void Engine::offload_states(const shard::AsideKinds& kinds) { state_->aside().put(kinds); }
 

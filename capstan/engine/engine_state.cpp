@@ -53,7 +53,12 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
   shard_model(model);
   make_updater(parts);
   make_rates(parts);
-  const Common common{options, *group_, *mesh_, *sharded_, *updater_, extras_, *log_, run, scale_};
+  monitoring_ = std::make_unique<Monitoring>(
+      Monitoring::Parts{options, *mesh_, *sharded_,
+                        parts.logger != nullptr ? *parts.logger : silence_},
+      parts.monitors);
+  const Common common{options, *group_, *mesh_,       *sharded_, *updater_,
+                      extras_, *log_,   *monitoring_, run,       scale_};
   early_ = std::make_unique<EarlyStep>(common, rates_);
   hooks_ =
       std::make_unique<shard::Hooks>(*sharded_, model, options.precision.cast_inputs, early_.get());

@@ -41,6 +41,7 @@ class EngineState {
   Loader& loader() { return *loader_; }
   Step& step() { return *step_; }
   Access& access() { return *access_; }
+  Monitoring& monitoring() { return *monitoring_; }
   comm::MeshGroups& mesh() { return *mesh_; }
   comm::World* world() { return world_.get(); }  // null where we were given a group
 
@@ -59,6 +60,7 @@ class EngineState {
   comm::Group* group_ = nullptr;  // all ranks
   std::unique_ptr<comm::MeshGroups> mesh_;
   std::unique_ptr<RunLog> log_;
+  std::unique_ptr<Monitoring> monitoring_;
   Rates rates_;
   GradScale scale_;
   std::unique_ptr<GradGate> gate_;  // only where gradients are in GPU memory

@@ -10,6 +10,7 @@
 #include "capstan/checkpoint/options.h"
 #include "capstan/comm/options.h"
 #include "capstan/io/options.h"
+#include "capstan/monitor/options.h"
 #include "capstan/optim/options.h"
 #include "capstan/pipeline/options.h"
 #include "capstan/precision/options.h"
@@ -57,6 +58,7 @@ struct Options {
   io::Options io;
   recompute::Options recompute;
   profile::Options profile;
+  monitor::Options monitor;
   checkpoint::Options checkpoint;
   OptionNames names;  // for messages
   bool operator==(const Options&) const = default;

@@ -8,6 +8,7 @@
 #include "capstan/comm/world.h"
 #include "capstan/engine/agreement.h"
 #include "capstan/engine/checkpoint_types.h"
+#include "capstan/engine/monitoring.h"
 #include "capstan/engine/torch_updater.h"
 #include "capstan/schedule/schedule.h"
 #include "capstan/shard/plan.h"
@@ -43,6 +44,7 @@ struct Parts {
   UpdaterFactory updater;           // likewise, and need not be libtorch's
   schedule::Function schedule;      // takes the place of Options::schedule
   std::vector<SharedWeights> ties;  // the same list on every stage, but for the parameters
+  MonitorMaker monitors;            // besides those of Options::monitor
   ModelExtras extras;               // for checkpoints; a C++ model's buffers and aliases are found
   comm::StartNccl start_nccl = nullptr;  // comm::start_nccl, to join ranks with models on GPUs
   SharedValues shared;  // compared between ranks before the options, by the caller's names

@@ -51,6 +51,13 @@ void PhaseTimes::add(const profile::Record& record) {
   waited_ = {};
 }
 
+monitor::PhaseMilliseconds PhaseTimes::now() const {
+  return {.forward = profile::milliseconds(of(Phase::forward)),
+          .backward = profile::milliseconds(of(Phase::backward)),
+          .reduce = profile::milliseconds(of(Phase::reduce)),
+          .step = profile::milliseconds(of(Phase::step))};
+}
+
 std::string PhaseTimes::take_line() {
   const std::string line = fmt::format(
       "time (ms) | fwd: {:.2f} | bwd: {:.2f} | bwd_inner: {:.2f} | bwd_allreduce: {:.2f} | step: "

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 
+#include "capstan/monitor/step_stats.h"
 #include "capstan/profile/recorder.h"
 
 namespace capstan::engine {
@@ -42,6 +43,7 @@ class PhaseTimes {
  public:
   void add(const profile::Record& record);
   std::chrono::nanoseconds of(Phase phase) const { return times_[static_cast<std::size_t>(phase)]; }
+  monitor::PhaseMilliseconds now() const;
   // "time (ms) | fwd: 1.00 | bwd: 2.00 | bwd_inner: 1.80 | bwd_allreduce: 0.20 | step: 0.50", and
   // all start at zero again.
   std::string take_line();

@@ -1,27 +1,14 @@
 #include "capstan/engine/run_log.h"
 
-#include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include "capstan/base/text.h"
+#include "capstan/engine/memory_use.h"
 
 namespace capstan::engine {
-namespace {
-
-// Resident memory of this process.
-std::int64_t host_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::int64_t total_pages = 0;
-  std::int64_t resident_pages = 0;
-  statm >> total_pages >> resident_pages;
-  return resident_pages * sysconf(_SC_PAGESIZE);
-}
-
-}  // namespace
 
 RunLog::RunLog(Logger& logger, Voice voice, const profile::Options& options,
                std::shared_ptr<profile::Recorder> recorder)
@@ -53,7 +40,7 @@ void RunLog::phase_ended(Phase phase, store::Ledger& ledger) {
   if (!options_.memory_breakdown) return;
   say(LogLevel::info, fmt::format("memory after {}: {} (peaks: {}); host {} resident",
                                   to_string(phase), store::to_text(ledger.now()),
-                                  store::to_text(ledger.peak()), format_bytes(host_bytes())));
+                                  store::to_text(ledger.peak()), format_bytes(resident_bytes())));
   ledger.reset_peak();
 }
 
@@ -73,8 +60,9 @@ void RunLog::read_spans() {
   }
 }
 
-void RunLog::step_ended(const Progress& progress, const StepReport& report,
-                        const store::Ledger& ledger) {
+std::optional<monitor::PhaseMilliseconds> RunLog::step_ended(const Progress& progress,
+                                                             const StepReport& report,
+                                                             const store::Ledger& ledger) {
   throughput_.step_ended(report.samples);
   if (trial_.has_value()) trial_->step_ended(report.samples);
   const bool comms_due =
@@ -83,15 +71,20 @@ void RunLog::step_ended(const Progress& progress, const StepReport& report,
     recorder_->settle();
     read_spans();
   }
-  if (options_.wall_clock_breakdown) say(LogLevel::info, times_.take_line());
+  std::optional<monitor::PhaseMilliseconds> times;
+  if (options_.wall_clock_breakdown) {
+    if (reader_.has_value()) times = times_.now();
+    say(LogLevel::info, times_.take_line());
+  }
   if (comms_due) say(LogLevel::info, comms_.take_table());
-  if (!report.log_due) return;
+  if (!report.log_due) return times;
   say(LogLevel::info, fmt::format("step={}, skipped={}, lr=[{}]", progress.steps, progress.skipped,
                                   fmt::join(report.lr, ", ")));
   if (options_.throughput && throughput_.current().has_value()) {
     say(LogLevel::info, throughput_line(throughput_, progress.micro_steps, ledger.now().total(),
                                         ledger.peak_total()));
   }
+  return times;
 }
 
 void RunLog::trace_surprises(std::int64_t count) {

@@ -56,7 +56,10 @@ class RunLog {
     return options_.steps_per_print > 0 && steps % options_.steps_per_print == 0;
   }
   // After an optimizer step, applied or skipped. Waits for the device where a line needs its times.
-  void step_ended(const Progress& progress, const StepReport& report, const store::Ledger& ledger);
+  // Returns the times of its phases where they are measured.
+  std::optional<monitor::PhaseMilliseconds> step_ended(const Progress& progress,
+                                                       const StepReport& report,
+                                                       const store::Ledger& ledger);
   // Of the device's time, once it is known.
   std::optional<double> samples_per_second() const { return throughput_.running_average(); }
   // How many uses of units did not come in the recorded order, since the start.

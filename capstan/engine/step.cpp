@@ -33,7 +33,8 @@ StepReport Step::take(std::optional<bool> boundary) {
   with_.early.step_ended(as_guessed_);
   with_.saver.training_began();
   common_.log.phase_ended(Phase::step, common_.sharded.places().device_ledger());
-  common_.log.step_ended(progress, report, common_.sharded.places().device_ledger());
+  report.times = common_.log.step_ended(progress, report, common_.sharded.places().device_ledger());
+  common_.monitoring.step_ended(report, progress);
   progress.samples_per_second = common_.log.samples_per_second();
   return report;
 }

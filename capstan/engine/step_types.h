@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "capstan/monitor/step_stats.h"
+
 namespace capstan::engine {
 
 struct BackwardOptions {
@@ -29,6 +31,7 @@ struct StepReport {
   double loss_scale = 1;     // that these gradients were made with
   std::vector<double> lr;    // of this step, by parameter group
   bool log_due = false;      // a line of progress comes after this step
+  std::optional<monitor::PhaseMilliseconds> times;  // of its phases, where they are measured
   std::string non_finite;    // why it was skipped: the first parameter with an inf or NaN
 };
 

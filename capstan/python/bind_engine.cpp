@@ -6,6 +6,7 @@
 #include "capstan/python/bind.h"
 #include "capstan/python/bind_access.h"
 #include "capstan/python/bind_checkpoint.h"
+#include "capstan/python/bind_monitor.h"
 #include "capstan/python/py_engine.h"
 #include "capstan/python/py_optimizer.h"
 #include "capstan/python/py_values.h"
@@ -163,18 +164,21 @@ void bind_engine(py::module_& module) {
   type.def(py::init([](const PyModel& model, const config::Resolved& config,
                        std::shared_ptr<comm::Group> group, const py::object& optimizer,
                        std::vector<std::pair<std::string, std::string>> shared, py::object log,
-                       py::object make_parts, const engine::MeshOptions& mesh) {
+                       py::object make_parts, py::object make_monitors,
+                       const engine::MeshOptions& mesh) {
              PyOptimizer read = read_optimizer(optimizer);
              read.shared = std::move(shared);
              return std::make_unique<PyEngine>(
-                 model, config, PyRanks{std::move(group), std::move(make_parts), mesh}, read,
-                 std::move(log));
+                 model, config,
+                 PyRanks{std::move(group), std::move(make_parts), std::move(make_monitors), mesh},
+                 read, std::move(log));
            }),
            py::arg("model"), py::arg("config"), py::arg("group"), py::arg("optimizer"),
-           py::arg("shared"), py::arg("log"), py::arg("make_parts"),
+           py::arg("shared"), py::arg("log"), py::arg("make_parts"), py::arg("make_monitors"),
            py::arg("mesh") = engine::MeshOptions());
   bind_use(type);
   bind_step(type);
+  bind_telling(type);
   bind_access(type);
   bind_checkpoints(type);
 }

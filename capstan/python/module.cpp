@@ -18,6 +18,7 @@ PYBIND11_MODULE(_C, module) {
   capstan::python::bind_profile(module);
   capstan::python::bind_params(module);
   capstan::python::bind_reports(module);
+  capstan::python::bind_monitor(module);
   capstan::python::bind_engine(module);
   capstan::python::bind_checkpoint_files(module);
   capstan::python::bind_stored(module);

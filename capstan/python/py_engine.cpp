@@ -5,6 +5,7 @@
 #include "capstan/base/error.h"
 #include "capstan/config/shared_values.h"
 #include "capstan/engine/forward_only.h"
+#include "capstan/python/py_monitors.h"
 #include "capstan/python/py_optimizer.h"
 #include "capstan/python/py_values.h"
 #include "capstan/shard/hooks.h"
@@ -90,6 +91,10 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config, PyRanks
   options.precision.cast_inputs = false;  // done once, at the root
   options.mesh.pipe = ranks.mesh.pipe;    // the model says; the rest is the configuration's
   engine::Parts parts{.group = {*group_, *parts_}, .logger = log_.get()};
+  // Where an interpreter is, its own packages write these: a program may add to what they hold.
+  options.monitor.others |= options.monitor.csv.enabled || options.monitor.tensorboard.enabled;
+  options.monitor.csv.enabled = options.monitor.tensorboard.enabled = false;
+  parts.monitors = monitor_maker(shared_object(ranks.make_monitors));
   parts.shared = config::shared_values(config.table);
   parts.shared.insert(parts.shared.end(), optimizer.shared.begin(), optimizer.shared.end());
   for (const auto& [name, tensor] : model.stored_buffers) {

@@ -49,6 +49,7 @@ struct PyModel {
 struct PyRanks {
   std::shared_ptr<comm::Group> group;
   pybind11::object make_parts;
+  pybind11::object make_monitors;  // see py_monitors.h
   engine::MeshOptions mesh = {};
 };
 

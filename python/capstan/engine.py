@@ -10,7 +10,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from capstan import _C, activations, optimizers, params, process_group, tensor_parallel, tensors
+from capstan import _C, activations, monitors, optimizers, params, process_group, tensor_parallel, tensors
 from capstan.checkpoints import Checkpoints
 from capstan.errors import ConfigError
 from capstan.late_parts import LateParts
@@ -82,7 +82,8 @@ class Engine(Checkpoints, torch.nn.Module):
         given = optimizers.core_optimizer(optimizer, self.view)
         self.core = _C.Engine(self.view.core, self.core_config, self.core_group, given,
                               optimizers.shared_values(optimizer, whole=mesh.pipe == 1), self._log,
-                              process_group.parts_maker(group, self.device, self.core_config, self.core_group), mesh)
+                              process_group.parts_maker(group, self.device, self.core_config, self.core_group),
+                              self._make_monitors, mesh)
         self._process = os.getpid()
         _open.add(self)
         self.view.core = None
@@ -94,6 +95,10 @@ class Engine(Checkpoints, torch.nn.Module):
     def _ties(self):
         """(key, stages, names of ours) of weights that several stages of a pipeline share, the same keys on all stages."""
         return []
+
+    def _make_monitors(self):
+        """Functions that take events (name, value, samples); None where this rank writes nothing at all."""
+        return monitors.writers(self.core_config)
 
     def _resolve(self, config, **facts):
         """`config`: a dict, a file's name, JSON text, or that text in base64."""
@@ -209,6 +214,11 @@ class Engine(Checkpoints, torch.nn.Module):
         self._report = self.core.step(self._boundary)
         self._note_steps()
         return self._report
+
+    def tell_validation_loss(self, loss):
+        """To the monitors and the metrics file, as of the last step. Rank 0's counts; on the others it does nothing."""
+        self._check_open()
+        self.core.tell_validation_loss(float(loss))
 
     def _note_steps(self):
         if self._report.applied and isinstance(self.given_optimizer, optimizers.KernelOptimizer):

@@ -13,7 +13,8 @@
 
 #include "capstan/base/error.h"
 #include "capstan/cli/train/gpu_use.h"
-#include "capstan/cli/train/metrics_file.h"
+#include "capstan/cli/train/losses.h"
+#include "capstan/monitor/metrics_file.h"
 #include "tests/support/temp_folder.h"
 
 namespace capstan::cli::train {
@@ -120,35 +121,10 @@ TEST(VisibleDevice, FollowsTheEnvironment) {
   EXPECT_EQ(visible_device("5", 1), "");
 }
 
-TEST(MetricsLine, IsOneJsonObject) {
-  StepStats stats = some_stats();
-  stats.grad_norm = std::numeric_limits<double>::infinity();
-  stats.skipped = true;
-  const auto json = nlohmann::json::parse(metrics_line(stats));
-  EXPECT_EQ(json["step"], 120);
-  EXPECT_EQ(json["loss"], 2.314);
-  EXPECT_TRUE(json["grad_norm"].is_null());
-  EXPECT_EQ(json["skipped"], true);
-  EXPECT_EQ(json["memory_bytes"]["host"], 900 << 20);
-  EXPECT_EQ(metrics_line(stats).find('\n'), std::string::npos);
-}
-
-TEST(MetricsFile, GoesOnAfterALineThatWasCutOff) {
-  const test::TempFolder folder;
-  const auto path = folder.path() / "m.jsonl";
-  std::ofstream(path) << "{\"step\":1}\n{\"st";
-  for (const char* line : {"{\"step\":2}", "{\"step\":3}"}) {
-    MetricsFile(path, MetricsFile::Begin::at_end).write(line);
-  }
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  EXPECT_EQ(text.str(), "{\"step\":1}\n{\"st\n{\"step\":2}\n{\"step\":3}\n");
-}
-
 TEST(ReadLosses, ThoseOfAStepTakenAgainCountAndWhatCameAfterTheCheckpointDoesNot) {
   const test::TempFolder folder;
   const auto path = folder.path() / "m.jsonl";
-  std::ofstream(path) << validation_line(1, 9.0) << "\n{\"step\":1,\"loss\":8.0}\n"
+  std::ofstream(path) << monitor::validation_line(1, 9.0) << "\n{\"step\":1,\"loss\":8.0}\n"
                       << "{\"step\":2,\"loss\":7.0}\n{\"step\":2,\"loss\":6.0}\n[]\n"
                       << "{\"step\":3,\"loss\":null}\n{\"step\":4,\"loss\":5.0}\n{\"st";
   Curve curve;
@@ -159,20 +135,6 @@ TEST(ReadLosses, ThoseOfAStepTakenAgainCountAndWhatCameAfterTheCheckpointDoesNot
   ASSERT_EQ(curve.validation.size(), 1U);
   read_losses(folder.path() / "absent", 3, curve);
   EXPECT_TRUE(curve.train.empty());
-}
-
-TEST(MetricsFile, HasALinePerWriteAndNamesABadPath) {
-  const test::TempFolder folder;
-  MetricsFile file(folder.path() / "m.jsonl");
-  file.write(metrics_line(some_stats()));
-  file.write(validation_line(120, 2.5));
-  std::ifstream read(folder.path() / "m.jsonl");
-  std::string first;
-  std::string second;
-  std::getline(read, first);
-  std::getline(read, second);
-  EXPECT_EQ(second, R"({"step":120,"validation_loss":2.5})");
-  EXPECT_THROW(MetricsFile(folder.path() / "absent" / "m.jsonl"), IoError);
 }
 
 }  // namespace

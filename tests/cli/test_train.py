@@ -190,9 +190,9 @@ def test_places_that_cannot_be_written_are_told_before_training(text, tmp_path):
 
 
 def test_what_was_said_before_an_error_stands_before_it(text):
-    done = subprocess.run([CAPSTAN, "train", "-n", "1", "--data", text, *TINY, "--max-steps", "2", "--metrics", "/dev/full"],
+    done = subprocess.run([CAPSTAN, "train", "-n", "1", "--data", text, *TINY, "--max-steps", "2", "--curve", "/dev/full"],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT)
-    assert done.returncode == 2 and -1 < done.stdout.find("stage 3: ") < done.stdout.find("error: cannot write the metrics")
+    assert done.returncode == 2 and -1 < done.stdout.find("stage 3: ") < done.stdout.find("error: cannot write the loss curve")
 
 
 def test_a_terminal_that_cannot_redraw_gets_plain_lines(text):

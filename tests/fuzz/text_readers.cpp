@@ -1,7 +1,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "capstan/cli/train/metrics_file.h"
+#include "capstan/cli/train/losses.h"
 #include "capstan/data/token_data.h"
 #include "capstan/data/tokenizer.h"
 #include "capstan/data/windows.h"

@@ -55,6 +55,9 @@ void add_data_options(CLI::App& command, DataArguments& data) {
 void add_output_options(CLI::App& command, OutputArguments& output) {
   command.add_option("--metrics", output.metrics,
                      "Write a JSON object per step to this file; a resumed run appends to it");
+  command.add_option(
+      "--page", output.page,
+      "Show the run on a page in this folder, index.html, that follows it while it trains");
   command.add_option("--curve", output.curve, "Write a page with the loss curve to this HTML file");
   command.add_option("--log-every", output.log_every, "Steps between lines of output")
       ->check(CLI::PositiveNumber)
@@ -100,6 +103,11 @@ void add_checkpoint_options(CLI::App& command, CheckpointArguments& checkpoint) 
 }
 
 }  // namespace
+
+std::string metrics_path(const OutputArguments& output) {
+  if (!output.metrics.empty() || output.page.empty()) return output.metrics;
+  return output.page + "/metrics.jsonl";
+}
 
 void add_options(CLI::App& command, Arguments& arguments) {
   // Of an option given twice the last counts: a Makefile's own come before the user's.

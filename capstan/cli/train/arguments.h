@@ -37,6 +37,7 @@ inline constexpr std::int64_t kLearntVocab = 4096;
 
 struct OutputArguments {
   std::string metrics;   // a JSON object per step goes here; empty: none
+  std::string page;      // a folder for the run page; empty: none
   std::string curve;     // an HTML page with the loss curve; empty: none
   int log_every = 50;    // steps between lines where the output is no terminal
   int eval_every = 250;  // steps between validations; 0: only at the end
@@ -44,6 +45,9 @@ struct OutputArguments {
   int sample_tokens = 300;  // of text at the end; 0: none
   std::string prompt;       // empty: the text begins as documents do
 };
+
+// Where the figures of each step go; empty: nowhere. The page is drawn from them.
+std::string metrics_path(const OutputArguments& output);
 
 struct CheckpointArguments {
   std::string save;             // a folder; empty: nothing is saved

@@ -107,6 +107,10 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
   if (arguments.tensor) {
     context.overrides["tensor_parallel.autotp_size"] = {json::Value(*arguments.tensor), "--tensor"};
   }
+  if (const std::string metrics = metrics_path(arguments.output); !metrics.empty()) {
+    const bool named = !arguments.output.metrics.empty();
+    context.overrides["capstan.metrics"] = {json::Value(metrics), named ? "--metrics" : "--page"};
+  }
   context.door = config::Door::program;
   context.trains = true;
   context.hidden_size = width;

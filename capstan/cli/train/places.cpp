@@ -73,7 +73,9 @@ void check_places(const Arguments& arguments) {
   if (!arguments.checkpoint.resume.empty()) checkpoint::choose_newest(arguments.checkpoint.resume);
   if (!arguments.checkpoint.save.empty()) check_save_folder(arguments.checkpoint);
   if (!arguments.output.curve.empty()) check_file(arguments.output.curve);
-  if (!arguments.output.metrics.empty()) check_file(arguments.output.metrics);
+  if (!arguments.output.page.empty()) check_folder(arguments.output.page);
+  const std::string metrics = metrics_path(arguments.output);
+  if (!metrics.empty()) check_file(metrics);
 }
 
 }  // namespace capstan::cli::train

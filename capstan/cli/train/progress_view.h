@@ -6,9 +6,11 @@
 #include <memory>
 #include <string>
 
-#include "capstan/cli/train/step_stats.h"
+#include "capstan/monitor/step_stats.h"
 
 namespace capstan::cli::train {
+
+using monitor::StepStats;
 
 // "step 120/300  loss 2.3140  lr 6.0e-04  …": the figures on one line.
 std::string figures(const StepStats& stats);

@@ -98,6 +98,22 @@ void share_sequences(models::Model& model, Engine& engine, comm::World& world) {
                      .fix = "share sequences or split layers (--tensor), not both"});
 }
 
+// The trainer tells the monitors, which knows more than an engine: tokens, FLOPs, validation.
+engine::Options without_monitors(engine::Options options) {
+  options.monitor = {};
+  return options;
+}
+
+monitor::Facts facts_of(const Arguments& arguments, const models::Blueprint& blueprint,
+                        const Corpus& corpus, const comm::Group& group, c10::Device device) {
+  return {{"model",
+           fmt::format("{}, {} parameters", arguments.model.name, blueprint.parameter_count())},
+          {"data", corpus.description},
+          {"steps", std::to_string(arguments.max_steps)},
+          {"ranks", std::to_string(group.size())},
+          {"device", device.str()}};
+}
+
 // Returns the exit code.
 int train(const Arguments& arguments, comm::World& world, const config::Resolved& resolved,
           StopRequest& stop) {
@@ -144,7 +160,20 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   // Each model drops out other activations; ranks that share one drop out the same where they have
   // the same.
   at::manual_seed(arguments.seed + static_cast<std::uint64_t>(world.group().rank() / tensor));
-  Engine engine(models::module_of(model), resolved.engine,
+  std::unique_ptr<monitor::Log> monitors;
+  const bool told = accepted(world.group(), logger, [&] {
+    engine::together(world.group(), device, [&] {
+      if (!first) return;
+      monitors = std::make_unique<monitor::Log>(
+          resolved.engine.monitor,
+          monitor::LogParts{
+              .logger = logger,
+              .facts = facts_of(arguments, *blueprint, *corpus, world.group(), device),
+              .goes_on = blueprint->weights_loaded_later()});
+    });
+  });
+  if (!told) return kExitUserError;
+  Engine engine(models::module_of(model), without_monitors(resolved.engine),
                 {.group = world,
                  .logger = &logger,
                  .ties = shared_weights(*model, stages),
@@ -157,7 +186,9 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   data::Options sampling = resolved.data;
   if (!resolved.table.given("capstan.seed")) sampling.seed = arguments.seed;
   sampling.shuffle = !arguments.data.no_shuffle;
-  Trainer({arguments, *corpus, model, engine, stop, device, sampling, first}).run();
+  Trainer(
+      {arguments, *corpus, model, engine, stop, device, sampling, first, monitors.get(), logger})
+      .run();
   return 0;
 }
 

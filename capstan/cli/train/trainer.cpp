@@ -15,7 +15,7 @@
 #include "capstan/base/text.h"
 #include "capstan/cli/generate/decode.h"
 #include "capstan/cli/train/checkpoints.h"
-#include "capstan/cli/train/memory_use.h"
+#include "capstan/cli/train/losses.h"
 #include "capstan/data/unicode.h"
 #include "capstan/engine/engine_state.h"
 #include "capstan/io/failure.h"
@@ -66,6 +66,8 @@ Trainer::Trainer(const TrainerParts& parts)
       stop_(parts.stop),
       device_(parts.device),
       shows_(parts.shows),
+      monitors_(parts.monitors),
+      logger_(parts.logger),
       sampler_(parts.corpus.train.count(), rank_of(parts.engine), parts.sampling),
       passes_(engine_.options().mesh.pipe > 1
                   ? make_piped_passes(engine_, *model_, device_)
@@ -73,11 +75,9 @@ Trainer::Trainer(const TrainerParts& parts)
   if (!shows_) return;
   view_ = make_progress_view(
       stdout, {.columns = terminal_columns(stdout), .log_every = arguments_.output.log_every});
-  if (!arguments_.output.metrics.empty()) {
-    // A run that goes on keeps what it wrote before it was interrupted.
-    const bool goes_on = model_->blueprint().weights_loaded_later();
-    metrics_ = std::make_unique<MetricsFile>(
-        arguments_.output.metrics, goes_on ? MetricsFile::Begin::at_end : MetricsFile::Begin::anew);
+  if (!arguments_.output.page.empty()) {
+    page_ = std::make_unique<page::RunPage>(page::page_in(arguments_.output.page),
+                                            std::vector<std::filesystem::path>{metrics_path(arguments_.output)});
   }
   if (!device_.is_cpu()) gpu_use_ = GpuUse::open(device_.index());
 }
@@ -116,7 +116,8 @@ void Trainer::resume_run() {
   if (!resumed && view_)
     view_->note(fmt::format("no checkpoint in {}: starting from the beginning", folder));
   if (!resumed) return;
-  if (metrics_) read_losses(arguments_.output.metrics, engine_.progress().steps, curve_);
+  if (monitors_ != nullptr)
+    read_losses(metrics_path(arguments_.output), engine_.progress().steps, curve_);
   if (view_) tell_other_schedule(*resumed);
 }
 
@@ -206,24 +207,33 @@ void Trainer::report_step(std::int64_t step, double loss, const engine::StepRepo
   if (!shows_) return;
   const double tokens =
       static_cast<double>(engine_.options().batch.train_samples * corpus_.train.length());
-  StepStats stats;
-  stats.step = step;
-  stats.max_steps = arguments_.max_steps;
-  stats.loss = loss;
-  stats.lr = report.lr.empty() ? 0.0 : report.lr.front();
-  stats.loss_scale = report.loss_scale;
-  stats.grad_norm = report.grad_norm;
-  stats.skipped = !report.applied;
-  stats.tokens_per_s = tokens / took.count();
-  stats.flops_per_s =
-      stats.tokens_per_s * model_->blueprint().flops_per_token(corpus_.train.length());
-  stats.host_bytes = resident_bytes();
-  stats.device_bytes =
-      device_.is_cpu() ? engine_.ledger().peak_total() : peak_device_bytes(device_);
-  if (gpu_use_) stats.gpu_use = gpu_use_->read();
+  last_ = engine::stats_of(report, engine_.progress(), engine_.inside().sharded(),
+                           engine_.options().precision);
+  last_.step = step;
+  last_.max_steps = arguments_.max_steps;
+  last_.loss = loss;
+  last_.samples_per_s = static_cast<double>(engine_.options().batch.train_samples) / took.count();
+  last_.tokens_per_s = tokens / took.count();
+  last_.flops_per_s =
+      last_.tokens_per_s * model_->blueprint().flops_per_token(corpus_.train.length());
+  if (gpu_use_) last_.gpu_use = gpu_use_->read();
   curve_.train.push_back({static_cast<double>(step), loss});
-  view_->step(stats);
-  if (metrics_) metrics_->write(metrics_line(stats));
+  view_->step(last_);
+  monitors_->step(last_);
+  tell([](page::RunPage& shown) { shown.refresh(); });
+}
+
+// Training does not end because of its page.
+void Trainer::tell(const std::function<void(page::RunPage&)>& show) {
+  if (!page_) return;
+  try {
+    show(*page_);
+  } catch (const Error& error) {
+    logger_.log(LogLevel::warning,
+                fmt::format("the run page is left out from here on, training continues: {} ({})",
+                            error.info().what, error.info().where));
+    page_.reset();
+  }
 }
 
 // The same samples each time, shared out over the ranks.
@@ -246,7 +256,7 @@ void Trainer::validate(std::int64_t step) {
   if (!shows_) return;
   curve_.validation.push_back({static_cast<double>(step), loss});
   view_->note(fmt::format("step {}  validation loss {:.4f}", step, loss));
-  if (metrics_) metrics_->write(validation_line(step, loss));
+  monitors_->validation(last_, loss);
 }
 
 std::string Trainer::sampled_text() {
@@ -304,6 +314,10 @@ void Trainer::summarize() {
     write_curve(arguments_.output.curve, curve_);
     view_->note("loss curve: " + arguments_.output.curve);
   }
+  tell([this](page::RunPage& shown) {
+    shown.finish();
+    view_->note("run page: " + shown.path().string());
+  });
 }
 
 }  // namespace capstan::cli::train

@@ -2,24 +2,26 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "capstan/cli/page/run_page.h"
 #include "capstan/cli/train/arguments.h"
 #include "capstan/cli/train/checkpoints.h"
 #include "capstan/cli/train/corpus.h"
 #include "capstan/cli/train/gpu_use.h"
 #include "capstan/cli/train/loss_curve.h"
-#include "capstan/cli/train/metrics_file.h"
 #include "capstan/cli/train/passes.h"
 #include "capstan/cli/train/progress_view.h"
 #include "capstan/cli/train/stop_request.h"
 #include "capstan/data/sampler.h"
 #include "capstan/engine/engine.h"
 #include "capstan/models/model.h"
+#include "capstan/monitor/log.h"
 
 namespace capstan::cli::train {
 
@@ -32,7 +34,9 @@ struct TrainerParts {
   StopRequest& stop;
   c10::Device device;
   data::Options sampling;
-  bool shows;  // true on one rank: it prints and writes files
+  bool shows;              // true on one rank: it prints and writes files
+  monitor::Log* monitors;  // there; null elsewhere
+  Logger& logger;
 };
 
 // Ranks:   run() is collective.
@@ -57,6 +61,7 @@ class Trainer {
   bool take_step(std::int64_t step);  // false: somebody asked to stop
   Agreed agree(const at::Tensor& loss, bool stop);
   void report_step(std::int64_t step, double loss, const engine::StepReport& report);
+  void tell(const std::function<void(page::RunPage&)>& show);
   void validate(std::int64_t step);
   std::string sampled_text();
   void summarize();
@@ -68,11 +73,14 @@ class Trainer {
   StopRequest& stop_;
   c10::Device device_;
   bool shows_;
+  monitor::Log* monitors_;
+  Logger& logger_;
   data::Sampler sampler_;
   std::unique_ptr<Passes> passes_;
-  std::unique_ptr<ProgressView> view_;    // where shows_ is true, like the next two
-  std::unique_ptr<MetricsFile> metrics_;  // null without --metrics
-  std::unique_ptr<GpuUse> gpu_use_;       // null on the CPU
+  std::unique_ptr<ProgressView> view_;   // where shows_ is true, like the next two
+  std::unique_ptr<page::RunPage> page_;  // null without --page
+  std::unique_ptr<GpuUse> gpu_use_;      // null on the CPU
+  monitor::StepStats last_;              // of the step that was taken last
   Curve curve_;
   std::int64_t first_step_ = 0;  // what the checkpoint had taken
   std::chrono::steady_clock::time_point step_began_;

@@ -215,6 +215,11 @@ class DeepSpeedConfig:
         return DeepSpeedBF16Config(**self.view.section("bf16"))
 
     @property
+    def monitor_config(self):
+        from deepspeed.monitor.config import config_of
+        return config_of(self.view)
+
+    @property
     def comms_config(self):
         from types import SimpleNamespace
         values = self.view.section("comms_logger")

@@ -14,6 +14,7 @@ from capstan.errors import ConfigError
 from capstan.log_place import stacklevel
 from capstan.use_hooks import UseHooks
 from deepspeed.comm import comm
+from deepspeed.monitor.monitor import MonitorMaster
 from deepspeed.runtime import optimizer_choice
 from deepspeed.runtime.activation_checkpointing import checkpointing
 from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
@@ -63,9 +64,11 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
         parameters = self._with_parts(self._parameters_of(model, model_parameters))
         base = optimizer_choice.choose_optimizer(self, optimizer, parameters)
         self.basic_optimizer = base
+        self.monitor = None
         group, mesh = self._ranks()
         capstan.Engine.__init__(self, model, self._config, optimizer=base, group=group, device=self.device,
                                 travel=self._travel(model), mesh=mesh)
+        self.monitor = self.monitor or MonitorMaster(self._config.monitor_config)
         checkpointing.configure_from(self._config)
         self.optimizer = optimizer_choice.wrap_optimizer(self, base)
         self.lr_scheduler = optimizer_choice.choose_scheduler(self, lr_scheduler, base)
@@ -100,6 +103,10 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
     def _check_arguments(self, model, optimizer, lr_scheduler):
         self._assert_valid_mixed_precision_config()
         optimizer_choice.check_schedule(lr_scheduler, optimizer)
+
+    def _make_monitors(self):
+        self.monitor = MonitorMaster(self._config.monitor_config)
+        return self.monitor.writers() if self.global_rank == 0 else None
 
     @staticmethod
     def _parameters_of(model, model_parameters):

@@ -152,6 +152,8 @@ class PipelineEngine(PipelineSteps, DeepSpeedEngine):
             result = results if reduce_output is None else self._reduced(results)
         if compute_loss and bcast_loss and self.num_stages > 1:
             result = self._from_last_stage(result)
+        if compute_loss and isinstance(result, torch.Tensor) and self.global_rank == 0 and self.core is not None:
+            self.tell_validation_loss(result.float().mean())
         logits = self._calls.outputs
         self._calls.begin(count)
         return (result, logits) if return_logits else result

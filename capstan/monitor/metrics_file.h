@@ -4,19 +4,21 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
-#include "capstan/cli/train/loss_curve.h"
-#include "capstan/cli/train/step_stats.h"
+#include "capstan/monitor/environment.h"
+#include "capstan/monitor/options.h"
+#include "capstan/monitor/step_stats.h"
 
-namespace capstan::cli::train {
+namespace capstan::monitor {
+
+// {"run":{"started":…,"facts":{…},"environment":{…},"config":[[path,value,origin,given],…]}}: the
+// first line of a run.
+std::string run_line(const Facts& facts, const std::vector<ConfigValue>& config);
 
 // {"step":1,"loss":5.54,"lr":0.001,…}; a figure that is not finite becomes null, as JSON has none.
 std::string metrics_line(const StepStats& stats);
 std::string validation_line(std::int64_t step, double loss);
-
-// The losses of the steps up to `last` that the file tells; empty where there is no file. Of a step
-// that was taken again, after a kill, the last time counts; lines that were cut are left out.
-void read_losses(const std::filesystem::path& path, std::int64_t last, Curve& curve);
 
 // Threads: one. Each line is complete in the file when the call returns.
 class MetricsFile {
@@ -31,4 +33,4 @@ class MetricsFile {
   std::ofstream file_;
 };
 
-}  // namespace capstan::cli::train
+}  // namespace capstan::monitor

@@ -1,11 +1,11 @@
-#include "capstan/cli/train/memory_use.h"
+#include "capstan/engine/memory_use.h"
 
 #include <fstream>
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <unistd.h>
 
-namespace capstan::cli::train {
+namespace capstan::engine {
 
 std::int64_t resident_bytes() {
   std::int64_t whole_pages = 0;
@@ -21,4 +21,4 @@ std::int64_t peak_device_bytes(c10::Device device) {
   return stats.allocated_bytes[all].peak;
 }
 
-}  // namespace capstan::cli::train
+}  // namespace capstan::engine

@@ -1,0 +1,1 @@
+"""Curves for TensorBoard, Weights & Biases, Comet, and as CSV files."""
