@@ -52,6 +52,7 @@ class EngineState {
   void shard_model(const shard::ModelView& view);
   void make_updater(const Parts& parts);
   void make_rates(const Parts& parts);
+  void begin_trace();
 
   ModelExtras extras_;
   NullLogger silence_;
@@ -59,6 +60,7 @@ class EngineState {
   comm::Group* group_ = nullptr;  // all ranks
   std::unique_ptr<comm::MeshGroups> mesh_;
   std::unique_ptr<RunLog> log_;
+  std::unique_ptr<StepTrace> trace_;  // null: nothing is drawn
   Rates rates_;
   GradScale scale_;
   std::unique_ptr<GradGate> gate_;  // only where gradients are in GPU memory

@@ -46,6 +46,8 @@ class RunLog {
 
   // From here on phases are timed. `device`: of the model, as in profile::SpanFacts.
   void begin(int device) { clock_.emplace(*recorder_, device); }
+  // Of the spans of our phases.
+  const void* owner() const { return clock_.has_value() ? &*clock_ : nullptr; }
   // The time since the last call was spent in `phase`.
   void phase_ended(Phase phase, store::Ledger& ledger);
   // Whether a line of progress comes after so many steps.

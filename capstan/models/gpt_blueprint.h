@@ -24,6 +24,7 @@ class GptBlueprint final : public Blueprint {
   double flops_per_token(std::int64_t tokens) const override {
     return models::flops_per_token(options_, tokens);
   }
+  std::vector<PartCost> part_costs(const PassSize& pass) const override;
   std::vector<double> layer_costs(std::int64_t tokens) const override;
   FileNames file_names() const override;
   std::string config_json(std::int64_t end_of_text) const override;

@@ -9,7 +9,7 @@
 
 import torch  # noqa: F401  the extension needs libtorch's libraries
 
-from capstan import optimizers, sequence_parallel, tensor_parallel, tiled
+from capstan import optimizers, profiler, sequence_parallel, tensor_parallel, tiled
 from capstan.engine import Engine, initialize
 from capstan.errors import CommError, ConfigError, Error, InternalError, IoError, NotAvailable, OutOfMemoryError
 from capstan.params import gathered
@@ -20,6 +20,6 @@ from capstan.stored_weights import StoredWeights, export_weights
 
 __version__ = "0.1.0"
 __all__ = ["CommError", "ConfigError", "Engine", "Error", "InternalError", "IoError", "NotAvailable", "OutOfMemoryError",
-           "StoredWeights", "export_weights", "gathered", "init_distributed", "initialize", "optimizers",
+           "StoredWeights", "export_weights", "gathered", "init_distributed", "initialize", "optimizers", "profiler",
            "read_local_state", "read_state", "sequence_parallel", "sharded", "tensor_parallel", "tiled", "write_local_state",
            "write_state"]

@@ -45,6 +45,12 @@ struct OutputArguments {
   std::string prompt;       // empty: the text begins as documents do
 };
 
+struct MeasureArguments {
+  std::optional<std::int64_t> profile;  // steps before the one whose operations are reported
+  std::string trace;                    // a folder for the timeline of some steps; empty: none
+  std::string trace_steps;              // "3:5"; empty: as the configuration says
+};
+
 struct CheckpointArguments {
   std::string save;             // a folder; empty: nothing is saved
   std::int64_t save_every = 0;  // steps between saves; 0: only at the end
@@ -70,6 +76,7 @@ struct Arguments {
   ModelArguments model;
   DataArguments data;
   OutputArguments output;
+  MeasureArguments measure;
   CheckpointArguments checkpoint;
 };
 

@@ -172,7 +172,7 @@ class PipelineEngine(DeepSpeedEngine):
         self._calls.begin(self.micro_batches)
         self._applied = False
         self._send_groups()  # now: updates may begin in backward
-        losses = self._pipeline.train(self._schedule, self.micro_batches)
+        losses = self._run_schedule()
         self._force_grad_boundary = True
         try:
             self._take_report(self._pipeline.last_step, True)
@@ -183,6 +183,16 @@ class PipelineEngine(DeepSpeedEngine):
         self._note_time(True)
         self._print_step()
         return self.agg_train_loss
+
+    def _run_schedule(self):
+        """Forwards, backwards and the step."""
+        if self._profile is None:
+            return self._pipeline.train(self._schedule, self.micro_batches)
+        self._profile.before_forward(self.micro_batches)
+        losses = self._pipeline.train(self._schedule, self.micro_batches)
+        self._profile.before_step()
+        self._profile.after_step()
+        return losses
 
     def _tell_losses(self, losses):
         """To all ranks: the mean over the micro-batches, that over all data, and those of other losses."""
