@@ -65,6 +65,7 @@ Section flops_section() {
               "Recomputation that torch runs is counted.")
           .costs("Nothing."),
       integer("profile_step", "1")
+          .also("step")
           .at_least(0)
           .says("How many steps come before the one that is profiled.")
           .costs("Later: caches are warm."),

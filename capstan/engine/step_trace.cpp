@@ -105,8 +105,10 @@ void StepTrace::write(const profile::Trace& trace) const {
              fmt::format("the timeline was not written: {} ({})", problem, path.string()));
     return;
   }
-  log_.say(LogLevel::info, fmt::format("timeline of steps {} to {}: {}\n{}", steps_before_ + 1,
-                                       options_.last_step, page.string(), trace_summary(trace)));
+  std::string text = fmt::format("timeline of steps {} to {}: {}\n{}", steps_before_ + 1,
+                                 options_.last_step, page.string(), trace_summary(trace));
+  if (text.ends_with('\n')) text.pop_back();
+  log_.say(LogLevel::info, text);
 }
 
 }  // namespace capstan::engine

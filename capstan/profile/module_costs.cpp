@@ -38,6 +38,7 @@ std::string line(std::string_view label, const std::string& value) {
 }
 
 std::string seconds_text(double seconds) {
+  if (seconds <= 0) return "-";
   if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
   if (seconds >= 1e-3) return fmt::format("{:.2f} ms", seconds * 1e3);
   return fmt::format("{:.2f} us", seconds * 1e6);
@@ -120,7 +121,7 @@ std::string summary(const ModuleCost& model, const CostFacts& facts) {
   if (facts.step_s && *facts.step_s > 0) {
     text += line("iter latency: ", seconds_text(*facts.step_s));
     const auto passes = static_cast<double>(facts.micro_batches);
-    text += line("FLOPS per GPU = (fwd + bwd flops per GPU) * micro-batches / iter latency: ",
+    text += line("FLOPS per GPU = (fwd + bwd flops) * micro-batches / iter latency: ",
                  with_prefix((forward + backward) * passes / *facts.step_s, "FLOPS"));
     if (facts.micro_batch > 0) {
       const double samples = static_cast<double>(facts.micro_batch * facts.data_ranks) * passes;

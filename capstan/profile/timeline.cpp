@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::array<std::string_view, kLanes> kLaneNames = {
     "phase", "compute", "gather", "reduce", "exchange", "copy", "update", "disk", "wait"};
-// Less is not worth a sentence.
+// Less is not worth a sentence, or a word.
 constexpr double kWorthAdvice = 0.02;
+constexpr double kWorthWords = 0.0005;
 
 double microseconds(Clock::time_point time) {
   return std::chrono::duration<double, std::micro>(time.time_since_epoch()).count();
@@ -252,6 +253,7 @@ std::string describe(const StepShares& shares) {
   if (shares.step_us <= 0) return "no step ended";
   std::vector<std::string> exposed;
   for (const Lane lane : most_exposed(shares)) {
+    if (shares.share(lane) < kWorthWords) break;
     exposed.push_back(fmt::format("{} {:.1f} %", to_string(lane), 100 * shares.share(lane)));
   }
   return fmt::format("exposed: {}; computing {:.1f} %, other {:.1f} %",

@@ -277,6 +277,14 @@ def test_get_model_profile_gives_figures_of_forward_and_leaves_the_model_as_it_w
         get_model_profile(model)
 
 
+def test_a_network_of_convolutions_has_the_figures_that_deepspeeds_users_know():
+    from deepspeed.profiling.flops_profiler import get_model_profile
+    layers = [nn.Conv2d(1, 6, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(16, 120, 5),
+              nn.Tanh(), nn.Flatten(), nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10)]
+    found = get_model_profile(nn.Sequential(*layers), (1024, 1, 32, 32), print_profile=False, as_string=False)
+    assert found == (2 * 426516480, 426516480, 61706)
+
+
 def test_the_profiler_object_has_the_methods_that_programs_call():
     from deepspeed.profiling.flops_profiler import FlopsProfiler, get_module_flops, get_module_macs
     model = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
