@@ -152,7 +152,7 @@ bool may_write_gathered(const Table& table) {
 bool asks_for_reports(const Table& table) {
   const profile::Options profile = to_profile(table);
   return profile.steps_per_print > 0 || profile.wall_clock_breakdown || profile.memory_breakdown ||
-         profile.comms.enabled || table.flag("dump_state") ||
+         profile.comms.enabled || !profile.trace.folder.empty() || table.flag("dump_state") ||
          table.flag("zero_optimization.log_trace_cache_warnings");
 }
 
@@ -204,7 +204,20 @@ profile::Options to_profile(const Table& table) {
     // Infinity, as Accelerate sets it, means never; a fraction means every step.
     options.steps_per_print = steps > 9e18 ? 0 : static_cast<std::int64_t>(std::ceil(steps));
   }
-  options.wall_clock_breakdown = table.flag("wall_clock_breakdown");
+  options.flops = {.enabled = table.flag("flops_profiler.enabled"),
+                   .recompute_factor = table.number("flops_profiler.recompute_fwd_factor"),
+                   .step = table.integer("flops_profiler.profile_step"),
+                   .depth = to_int(table.integer("flops_profiler.module_depth")),
+                   .top_modules = to_int(table.integer("flops_profiler.top_modules")),
+                   .detailed = table.flag("flops_profiler.detailed"),
+                   .output_file = table.text("flops_profiler.output_file")};
+  const std::vector<double> steps = table.numbers("capstan.trace.steps");
+  options.trace.folder = table.text("capstan.trace.folder");
+  if (steps.size() == 2) {  // the rules say so of others
+    options.trace.first_step = static_cast<std::int64_t>(steps[0]);
+    options.trace.last_step = static_cast<std::int64_t>(steps[1]);
+  }
+  options.wall_clock_breakdown = table.flag("wall_clock_breakdown") || options.flops.enabled;
   options.memory_breakdown = table.flag("memory_breakdown");
   options.throughput = table.flag("timers.throughput.enabled");
   options.comms = {.enabled = table.flag("comms_logger.enabled"),

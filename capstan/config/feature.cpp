@@ -29,7 +29,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::data_efficiency, false, "data efficiency (sampling and token routing)"},
     FeatureState{Feature::elasticity, false, "elastic training"},
     FeatureState{Feature::expert_parallel, false, "expert parallelism"},
-    FeatureState{Feature::flops_profiler, false, "the flops profiler"},
+    FeatureState{Feature::flops_profiler, true, "the flops profiler"},
     FeatureState{Feature::graph_capture, false, "CUDA graph capture"},
     FeatureState{Feature::hessian_eigenvalues, false, "Hessian eigenvalues"},
     FeatureState{Feature::hybrid_engine, false, "the hybrid engine"},

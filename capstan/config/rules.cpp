@@ -247,6 +247,13 @@ class Rules {
       warning("prof_all logs every operation, whatever prof_ops says", "comms_logger.prof_ops",
               "set \"prof_all\": false");
     }
+    const std::vector<double> traced = table_.numbers("capstan.trace.steps");
+    const bool range = traced.size() == 2 && traced[0] >= 1 && traced[0] <= traced[1] &&
+                       std::floor(traced[0]) == traced[0] && std::floor(traced[1]) == traced[1];
+    if (!range) {
+      problem("this is not a first and a last step", "capstan.trace.steps",
+              "give two whole numbers, the first at least 1 and not above the last: [3, 5]");
+    }
   }
 
   void check_axes() {

@@ -147,7 +147,21 @@ std::vector<Section> capstan_sections() {
           .says("Weight decay; null: the optimizer's.")
           .costs("The same."),
   };
-  return {own_section(), groups, group};
+  Section trace;
+  trace.path = "capstan.trace";
+  trace.meaning =
+      "A timeline of some steps on all ranks: trace.json for ui.perfetto.dev, and timeline.html "
+      "for "
+      "any browser. See tools.md.";
+  trace.keys = {
+      text("folder", "null")
+          .says("Where the two files go; null: no timeline is drawn.")
+          .costs("Within 2 % of the time of these steps; nothing in the others."),
+      numbers("steps", "[3, 5]")
+          .says("The first and the last step, counted from 1.")
+          .costs("More steps: larger files."),
+  };
+  return {own_section(), groups, group, trace};
 }
 
 }  // namespace capstan::config

@@ -53,19 +53,38 @@ Section recompute_section() {
 Section flops_section() {
   Section section;
   section.path = "flops_profiler";
-  section.meaning = "Operations and time per module.";
+  section.meaning =
+      "Floating-point operations, parameters and time of every module, measured in one step and "
+      "printed by rank 0. Turns wall_clock_breakdown on. See tools.md.";
   section.feature = Feature::flops_profiler;
   section.gate = "enabled";
   section.keys = {
-      flag("enabled", false).says("Profile one step."),
+      flag("enabled", false)
+          .says("Profile one step.")
+          .costs("That step is slower; the others are not."),
       number("recompute_fwd_factor", "0.0")
           .at_least(0)
-          .says("Share of forward that is computed again."),
-      integer("profile_step", "1").at_least(0).says("Which step."),
-      integer("module_depth", "-1").says("How deep to report; -1: all."),
-      integer("top_modules", "1").at_least(0).says("How many modules to list."),
-      flag("detailed", true).says("A line per module."),
-      text("output_file", "null").says("Where to write."),
+          .says(
+              "Where no recomputation was seen: the fraction of forward that is added to backward. "
+              "Recomputation that torch runs is counted.")
+          .costs("Nothing."),
+      integer("profile_step", "1")
+          .also("step")
+          .at_least(0)
+          .says("How many steps come before the one that is profiled.")
+          .costs("Later: caches are warm."),
+      integer("module_depth", "-1")
+          .at_least(-1)
+          .says("Depth of the report in the tree of modules; -1: all of it.")
+          .costs("Nothing."),
+      integer("top_modules", "1")
+          .at_least(0)
+          .says("How many classes of modules the summary lists per depth; 0: none.")
+          .costs("Nothing."),
+      flag("detailed", true).says("Also print a line per module.").costs("A longer report."),
+      text("output_file", "null")
+          .says("Write the report to this file; null: to the screen.")
+          .costs("Nothing."),
   };
   return section;
 }

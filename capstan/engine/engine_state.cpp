@@ -67,8 +67,9 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
   aside_ = std::make_unique<StatesAside>(common, *saver_);
   loader_ = std::make_unique<Loader>(common, *saver_);
   access_ = std::make_unique<Access>(common, *saver_);
-  step_ = std::make_unique<Step>(
-      common, Step::Helpers{*backward_, *early_, gate_.get(), *saver_, rates_, *workers_});
+  begin_trace();
+  step_ = std::make_unique<Step>(common, Step::Helpers{*backward_, *early_, gate_.get(), *saver_,
+                                                       rates_, *workers_, trace_.get()});
   log_->say(LogLevel::info,
             describe_run(options, sharded_->plan(), sharded_->settings(), mesh_->mesh()));
   if (group_->rank() == 0) {
@@ -149,6 +150,25 @@ void EngineState::make_updater(const Parts& parts) {
     // check() made sure that there are options.
     updater_ = std::make_unique<KernelUpdater>(options.optimizer.value(), *sharded_, *workers_);
   }
+}
+
+void EngineState::begin_trace() {
+  if (options.profile.trace.folder.empty()) return;
+  const shard::HostSettings& host = sharded_->settings().host;
+  const bool stages = options.mesh.pipe > 1;
+  trace_ = std::make_unique<StepTrace>(
+      options.profile.trace, *group_, *log_,
+      StepTrace::Facts{
+          .device = sharded_->device(),
+          .place = stages ? fmt::format("stage {}", mesh_->place(layout::Axis::pipe)) : "",
+          .settings = {
+              .stage = options.shard.stage,
+              .pipe = options.mesh.pipe,
+              .overlaps_reduction = options.shard.overlap_comm,
+              .updates_on_host = options.store.optimizer.placement != store::Placement::device,
+              .late_updates = host.late_updates,
+              .early_updates = host.early_bytes > 0}});
+  trace_->step_begins(run.progress.steps);
 }
 
 void EngineState::make_rates(const Parts& parts) {

@@ -53,6 +53,7 @@ class EngineState {
   void shard_model(const shard::ModelView& view);
   void make_updater(const Parts& parts);
   void make_rates(const Parts& parts);
+  void begin_trace();
 
   ModelExtras extras_;
   NullLogger silence_;
@@ -61,6 +62,7 @@ class EngineState {
   std::unique_ptr<comm::MeshGroups> mesh_;
   std::unique_ptr<RunLog> log_;
   std::unique_ptr<Monitoring> monitoring_;
+  std::unique_ptr<StepTrace> trace_;  // null: nothing is drawn
   Rates rates_;
   GradScale scale_;
   std::unique_ptr<GradGate> gate_;  // only where gradients are in GPU memory

@@ -49,6 +49,8 @@ class RunLog {
   void begin(int device) { clock_.emplace(*recorder_, device); }
   // After begin(): also records what a trial asks for.
   void record_trial(const TrialRecord::Job& job) { trial_.emplace(job, recorder_, &*clock_); }
+  // Of the spans of our phases.
+  const void* owner() const { return clock_.has_value() ? &*clock_ : nullptr; }
   // The time since the last call was spent in `phase`.
   void phase_ended(Phase phase, store::Ledger& ledger);
   // Whether a line of progress comes after so many steps.

@@ -32,9 +32,12 @@ StepReport Step::take(std::optional<bool> boundary) {
   guarded(common_, Phase::step, [&] { report = end_step(); });
   with_.early.step_ended(as_guessed_);
   with_.saver.training_began();
+  // First, so that its spans are there when the next phase begins.
+  if (with_.trace != nullptr) with_.trace->step_begins(progress.steps);
   common_.log.phase_ended(Phase::step, common_.sharded.places().device_ledger());
   report.times = common_.log.step_ended(progress, report, common_.sharded.places().device_ledger());
   common_.monitoring.step_ended(report, progress);
+  if (with_.trace != nullptr) with_.trace->step_ended(progress.steps);
   progress.samples_per_second = common_.log.samples_per_second();
   return report;
 }

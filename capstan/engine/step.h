@@ -11,6 +11,7 @@
 #include "capstan/engine/grad_gate.h"
 #include "capstan/engine/rates.h"
 #include "capstan/engine/saver.h"
+#include "capstan/engine/step_trace.h"
 #include "capstan/engine/step_types.h"
 #include "capstan/optim/cpu/worker_pool.h"
 
@@ -28,6 +29,7 @@ class Step {
     Saver& saver;
     Rates& rates;
     optim::WorkerPool& workers;
+    StepTrace* trace;  // null: no step is drawn
   };
   Step(const Common& common, const Helpers& with) : common_(common), with_(with) {}
 

@@ -81,6 +81,25 @@ struct WeightSize {
   std::size_t dim = 0;
 };
 
+// One micro-batch of sequences.
+struct PassSize {
+  std::int64_t sequences = 1;
+  std::int64_t tokens = 1;  // of each
+};
+
+// What a module costs in a pass, with all that is inside it. Operations are those of products:
+// projections, and attention over all pairs of tokens.
+struct PartCost {
+  int depth = 0;
+  std::string name;  // below the module that it is part of
+  std::string kind;
+  std::int64_t parameters = 0;
+  double forward_flops = 0;
+  double backward_flops = 0;
+  double recomputed_flops = 0;
+  std::string unit = {};  // whose time it has; empty: none of its own
+};
+
 // Immutable.
 class Blueprint {
  public:
@@ -96,6 +115,9 @@ class Blueprint {
   virtual std::int64_t parameter_count() const = 0;
   // Forward and backward of one token in a sequence of `tokens`; nothing computed again is counted.
   virtual double flops_per_token(std::int64_t tokens) const = 0;
+
+  // The tree of modules, parents first. Empty: not known for models of this kind.
+  virtual std::vector<PartCost> part_costs(const PassSize& /*pass*/) const { return {}; }
 
   // Of the embeddings, of each block and of the output layer: what they cost in a pass, compared
   // with each other. Empty: a model of this kind cannot be cut into stages.

@@ -25,6 +25,7 @@ class GptBlueprint final : public Blueprint {
   double flops_per_token(std::int64_t tokens) const override {
     return models::flops_per_token(options_, tokens);
   }
+  std::vector<PartCost> part_costs(const PassSize& pass) const override;
   std::vector<double> layer_costs(std::int64_t tokens) const override;
   Moved moved_bytes(DType dtype) const override;
   Paper on_paper(const TapeOptions& how) const override { return gpt_paper(options_, how); }

@@ -25,6 +25,26 @@ struct TrialOptions {
   bool operator==(const TrialOptions&) const = default;
 };
 
+// Operations and time per module, of one step.
+struct FlopsOptions {
+  bool enabled = false;
+  double recompute_factor = 0;  // share of forward added to backward where no recomputation is seen
+  std::int64_t step = 1;        // how many steps come before it
+  int depth = -1;               // of the report; -1: all
+  int top_modules = 1;
+  bool detailed = true;
+  std::string output_file;  // empty: the screen
+  bool operator==(const FlopsOptions&) const = default;
+};
+
+// A picture of some steps: which work ran when, on every rank.
+struct TraceOptions {
+  std::string folder;           // empty: none is drawn
+  std::int64_t first_step = 3;  // counted from 1
+  std::int64_t last_step = 5;
+  bool operator==(const TraceOptions&) const = default;
+};
+
 struct Options {
   std::int64_t steps_per_print = 0;  // progress and throughput lines every so many steps; 0: never
   // Device time of forward, backward, reduce, step; waits for the device at the end of each step.
@@ -34,6 +54,8 @@ struct Options {
   std::string state_dump;         // logged once at start: every resolved option; empty: nothing
   CommsLoggerOptions comms;
   TrialOptions trial;
+  FlopsOptions flops;
+  TraceOptions trace;
   bool operator==(const Options&) const = default;
 };
 

@@ -161,6 +161,7 @@ class Span {
     if (open_ != nullptr) end();
   }
 
+  bool open() const { return open_ != nullptr; }
   void end() noexcept;
   // For what is known only then.
   void end_as(std::string_view name) noexcept;

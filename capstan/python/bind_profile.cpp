@@ -2,11 +2,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <pybind11/stl.h>
 
 #include "capstan/comm/group.h"
+#include "capstan/profile/module_costs.h"
 #include "capstan/profile/recorder.h"
 #include "capstan/python/bind.h"
 
@@ -40,6 +42,55 @@ class SpanReader {
   profile::Reader reader_;
 };
 
+// (depth, name, class, parameters, flops of forward, backward and recomputation, seconds likewise)
+using CostRow =
+    std::tuple<int, std::string, std::string, std::int64_t, profile::PerPart, profile::PerPart>;
+
+std::vector<profile::ModuleCost> modules_of(const std::vector<CostRow>& rows) {
+  std::vector<profile::ModuleCost> modules;
+  for (const auto& [depth, name, kind, parameters, flops, times] : rows) {
+    modules.push_back({depth, name, kind, parameters, flops, times});
+  }
+  return modules;
+}
+
+void bind_costs(py::module_& module) {
+  using profile::CostFacts;
+  py::class_<CostFacts>(module, "CostFacts", "What is known of the run that a profile is of.")
+      .def(py::init<>())
+      .def_readwrite("step", &CostFacts::step)
+      .def_readwrite("world_size", &CostFacts::world_size)
+      .def_readwrite("data_ranks", &CostFacts::data_ranks)
+      .def_readwrite("model_ranks", &CostFacts::model_ranks)
+      .def_readwrite("micro_batch", &CostFacts::micro_batch)
+      .def_readwrite("micro_batches", &CostFacts::micro_batches)
+      .def_readwrite("forward_s", &CostFacts::forward_s)
+      .def_readwrite("backward_s", &CostFacts::backward_s)
+      .def_readwrite("update_s", &CostFacts::update_s)
+      .def_readwrite("step_s", &CostFacts::step_s)
+      .def_readwrite("recompute_factor", &CostFacts::recompute_factor);
+  module.def(
+      "module_table",
+      [](const std::vector<CostRow>& rows, int depth) {
+        return profile::module_table(modules_of(rows), depth);
+      },
+      py::arg("rows"), py::arg("depth"), "A line per module.");
+  module.def(
+      "top_modules",
+      [](const std::vector<CostRow>& rows, int depth, int top) {
+        return profile::top_modules(modules_of(rows), {.depth = depth, .top_modules = top});
+      },
+      py::arg("rows"), py::arg("depth"), py::arg("top"),
+      "The classes of modules with the most parameters, operations and time at each depth.");
+  module.def(
+      "costs_report",
+      [](const std::vector<CostRow>& rows, const CostFacts& facts, int depth, int top,
+         bool detailed) {
+        return profile::costs_report(modules_of(rows), facts, {depth, top, detailed});
+      },
+      py::arg("rows"), py::arg("facts"), py::arg("depth"), py::arg("top"), py::arg("detailed"));
+}
+
 double seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
 }
@@ -47,6 +98,7 @@ double seconds(std::chrono::nanoseconds time) {
 }  // namespace
 
 void bind_profile(py::module_& module) {
+  bind_costs(module);
   py::class_<profile::Record>(module, "Span", "Work that is over: what, for whom, how long.")
       .def_property_readonly("name",
                              [](const profile::Record& self) { return std::string(self.name); })

@@ -130,7 +130,8 @@ PyEngine::PyEngine(const PyModel& model, const config::Resolved& config, PyRanks
 std::vector<std::pair<std::string, bool>> PyEngine::boundaries() const {
   const shard::ShardedModel& model = engine_->inside().sharded();
   const shard::Settings& settings = model.settings();
-  const bool waits = settings.policy.params == shard::Gather::per_use || settings.host.late_updates;
+  const bool waits = settings.policy.params == shard::Gather::per_use ||
+                     settings.host.late_updates || !engine_->options().profile.trace.folder.empty();
   std::vector<std::pair<std::string, bool>> result;
   for (std::size_t i = 0; i < boundary_names_.size(); ++i) {
     const bool root = boundary_names_[i].empty();

@@ -14,6 +14,7 @@
 #include <torch/nn/module.h>
 
 #include "capstan/base/error.h"
+#include "capstan/profile/event_clock.h"
 #include "capstan/shard/choose_units.h"
 #include "capstan/shard/sharded_model.h"
 #include "capstan/shard/torch_dtype.h"
@@ -124,6 +125,7 @@ Hooks::Hooks(ShardedModel& core, const ModelView& view, bool cast_inputs, Backwa
       accumulators_(view.params.size()),
       cast_inputs_(cast_inputs) {
   const Plan& plan = core.plan();
+  for (const BoundarySpec& boundary : view.boundaries) names_.push_back(boundary.name);
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (!plan.params[i].trainable) continue;
     // An accumulator remembers the shape it was made with: the unit must be whole here.
@@ -196,10 +198,18 @@ void Hooks::end_use(Use& use) {
   core_.end_use(use.boundary);
 }
 
+profile::Span Hooks::span_of(const Use& use, std::string_view name) const {
+  return {core_.group().recorder().get(),
+          {.name = name,
+           .unit = names_[static_cast<std::size_t>(use.boundary)],
+           .device = profile::index_of(core_.device())}};
+}
+
 void Hooks::begin_forward(int boundary, std::span<at::Tensor* const> inputs) {
   auto use = std::make_shared<Use>(Use{.boundary = boundary, .gathers = gathers(boundary)});
   open_forwards_.push_back(use);
   begin_use(*use);
+  use->span = span_of(*use, inside_autograd() ? "recompute" : "forward");
   if (cast_inputs_) cast(inputs);
   if (at::GradMode::is_enabled()) hook_inputs(use, inputs);
 }
@@ -207,6 +217,7 @@ void Hooks::begin_forward(int boundary, std::span<at::Tensor* const> inputs) {
 void Hooks::end_forward(std::span<at::Tensor* const> outputs) {
   const std::shared_ptr<Use> use = std::move(open_forwards_.back());
   open_forwards_.pop_back();
+  use->span.end();
   const bool recorded = at::GradMode::is_enabled();
   if (recorded) hook_outputs(use, outputs);
   if (recorded && inside_autograd()) {
@@ -221,6 +232,7 @@ void Hooks::end_forward(std::span<at::Tensor* const> outputs) {
 void Hooks::drop_forward() noexcept {
   const std::shared_ptr<Use> use = std::move(open_forwards_.back());
   open_forwards_.pop_back();
+  use->span.end();
   if (at::GradMode::is_enabled() && inside_autograd()) {
     // A recomputation may stop by an exception as soon as it has what backward needs.
     use->whole = true;
@@ -284,15 +296,18 @@ void Hooks::hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* 
 
 void Hooks::enter_backward(const std::shared_ptr<Use>& use) {
   if (!in_backward_) take_up_foreign_backward();
-  if (use->whole) return;
-  begin_use(*use);
-  use->whole = true;
-  open_backwards_.push_back(use);
+  if (!use->whole) {
+    begin_use(*use);
+    use->whole = true;
+    open_backwards_.push_back(use);
+  }
+  if (!use->span.open()) use->span = span_of(*use, "backward");
 }
 
 void Hooks::leave_backward(Use& use) {
   if (!use.whole) return;
   use.whole = false;
+  use.span.end();
   end_use(use);
 }
 

@@ -14,6 +14,7 @@
 
 #include "capstan/nn/unit_base.h"
 #include "capstan/nn/unit_tree.h"
+#include "capstan/profile/recorder.h"
 #include "capstan/shard/model_view.h"
 #include "capstan/shard/options.h"
 
@@ -101,11 +102,13 @@ class Hooks final : public nn::UnitObserver {
     bool begun = false;       // begin_use() has ended, end_use() was not called yet
     bool gathers = false;     // its backward cannot run without us
     std::vector<int> others;  // units of parameters that it reads from other modules
+    profile::Span span;       // from when its parameters are there to its end
   };
 
   bool gathers(int boundary) const;
   void begin_use(Use& use);
   void end_use(Use& use);
+  profile::Span span_of(const Use& use, std::string_view name) const;
   void cast(std::span<at::Tensor* const> inputs) const;
   void hook_inputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> inputs);
   void hook_outputs(const std::shared_ptr<Use>& use, std::span<at::Tensor* const> outputs);
@@ -125,6 +128,7 @@ class Hooks final : public nn::UnitObserver {
   BackwardWatcher* watcher_;
   std::vector<at::Tensor> params_;
   std::vector<nn::UnitBase*> units_;
+  std::vector<std::string> names_;                            // of boundaries
   std::unordered_map<const nn::UnitBase*, int> boundary_of_;  // looked up, never iterated
   std::vector<std::shared_ptr<Use>> open_forwards_;           // innermost last
   std::vector<std::shared_ptr<Use>> open_backwards_;          // whole now; closed at the end

@@ -189,6 +189,27 @@ class Span:
     host_seconds: float
     device_seconds: float
 
+class CostFacts:
+    step: int
+    world_size: int
+    data_ranks: int
+    model_ranks: int
+    micro_batch: int
+    micro_batches: int
+    forward_s: float | None
+    backward_s: float | None
+    update_s: float | None
+    step_s: float | None
+    recompute_factor: float
+    def __init__(self) -> None: ...
+
+# (depth, name, class, parameters, flops of forward, backward and recomputation, seconds likewise)
+CostRows = list[tuple[int, str, str, int, list[float], list[float]]]
+
+def module_table(rows: CostRows, depth: int) -> str: ...
+def top_modules(rows: CostRows, depth: int, top: int) -> str: ...
+def costs_report(rows: CostRows, facts: CostFacts, depth: int, top: int, detailed: bool) -> str: ...
+
 class SpanReader:
     def __init__(self, group: Group, kinds: list[str]) -> None: ...
     def take(self, settle: bool = False) -> list[Span]: ...

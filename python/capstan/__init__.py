@@ -9,7 +9,7 @@
 
 import torch  # noqa: F401  the extension needs libtorch's libraries
 
-from capstan import optimizers, pipeline, sequence_parallel, tensor_parallel, tiled
+from capstan import optimizers, pipeline, profiler, sequence_parallel, tensor_parallel, tiled
 from capstan.engine import Engine
 from capstan.errors import CommError, ConfigError, Error, InternalError, IoError, NotAvailable, OutOfMemoryError
 from capstan.initialize import initialize
@@ -23,5 +23,5 @@ from capstan.stored_weights import StoredWeights, export_weights
 __version__ = "0.1.0"
 __all__ = ["CommError", "ConfigError", "Engine", "Error", "InternalError", "IoError", "NotAvailable", "OutOfMemoryError",
            "PipelineEngine", "StoredWeights", "export_weights", "gathered", "init_distributed", "initialize", "optimizers",
-           "pipeline", "read_local_state", "read_state", "sequence_parallel", "sharded", "tensor_parallel", "tiled",
+           "pipeline", "profiler", "read_local_state", "read_state", "sequence_parallel", "sharded", "tensor_parallel", "tiled",
            "write_local_state", "write_state"]

@@ -16,6 +16,7 @@ from capstan.errors import ConfigError
 from capstan.late_parts import LateParts
 from capstan.log_place import stacklevel
 from capstan.model_view import ModelView
+from capstan.step_profile import step_profile_of
 from capstan.use_hooks import UseHooks
 
 logger = logging.getLogger("capstan")
@@ -58,7 +59,7 @@ class Engine(Checkpoints, torch.nn.Module):
 
     def __init__(self, model, config, *, optimizer=None, lr_scheduler=None, group=None, device=None, travel=None, mesh=None):
         super().__init__()
-        self.core = self._use_hooks = self._late = None
+        self.core = self._use_hooks = self._late = self._profile = None
         self._fused = []
         self.module = model
         self.optimizer, self.lr_scheduler = optimizer, lr_scheduler
@@ -91,6 +92,7 @@ class Engine(Checkpoints, torch.nn.Module):
         self._report = None
         self._sent_groups = None
         self._take_over()
+        self._profile = step_profile_of(self)
 
     def _ties(self):
         """(key, stages, names of ours) of weights that several stages of a pipeline share, the same keys on all stages."""
@@ -185,6 +187,8 @@ class Engine(Checkpoints, torch.nn.Module):
             self._inputs_checked = True
         if self.core_config.casts_inputs:
             args, kwargs = tensors.cast(args, self.param_dtype), tensors.cast(kwargs, self.param_dtype)
+        if self._profile is not None and self.training:
+            self._profile.before_forward()
         output = self.module(*args, **kwargs)
         if not torch.is_grad_enabled() or not self.training:
             self.core.end_pass()
@@ -206,12 +210,14 @@ class Engine(Checkpoints, torch.nn.Module):
             self.core.backward(loss, how)
         else:
             self.core.backward_outputs(_tensors(loss, "outputs"), _tensors(gradients, "gradients"), how)
+        if self._profile is not None:
+            self._profile.after_backward()
 
     def step(self):
         """Ends a micro-batch; updates the parameters when it was the last of a step."""
         self._check_open()
         self._send_groups()
-        self._report = self.core.step(self._boundary)
+        self._report = self._end_micro_batch(self._boundary)
         self._note_steps()
         return self._report
 
@@ -219,6 +225,14 @@ class Engine(Checkpoints, torch.nn.Module):
         """To the monitors and the metrics file, as of the last step. Rank 0's counts; on the others it does nothing."""
         self._check_open()
         self.core.tell_validation_loss(float(loss))
+
+    def _end_micro_batch(self, boundary):
+        if self._profile is None:
+            return self.core.step(boundary)
+        self._profile.before_step()
+        report = self.core.step(boundary)
+        self._profile.after_step()
+        return report
 
     def _note_steps(self):
         if self._report.applied and isinstance(self.given_optimizer, optimizers.KernelOptimizer):
@@ -298,6 +312,8 @@ class Engine(Checkpoints, torch.nn.Module):
     def _close(self, shards=()):
         if self.core is None:
             return
+        if self._profile is not None:
+            self._profile.profile.stop()
         if self._late is not None:
             self._late.remove()
         if self._use_hooks is not None:

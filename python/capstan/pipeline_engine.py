@@ -118,7 +118,13 @@ class PipelineSteps:
         self.core.reload_states()
         self._calls.begin(self.micro_batches)
         self._send_groups()  # now: updates may begin in backward
-        return self._pipeline.train(self._schedule, self.micro_batches)
+        if self._profile is None:
+            return self._pipeline.train(self._schedule, self.micro_batches)
+        self._profile.before_forward(self.micro_batches)
+        losses = self._pipeline.train(self._schedule, self.micro_batches)
+        self._profile.before_step()
+        self._profile.after_step()
+        return losses
 
     def _evaluate(self, data_iter, count, compute_loss=True):
         """Forwards only: what each came to, on the last stage."""

@@ -83,6 +83,22 @@ void add_output_options(CLI::App& command, OutputArguments& output) {
       ->capture_default_str();
 }
 
+void add_measure_options(CLI::App& command, MeasureArguments& measure) {
+  command
+      .add_option("--profile", measure.profile,
+                  "Report operations, parameters and time of every module, measured after so many "
+                  "steps (default: 1)")
+      ->expected(0, 1)
+      ->default_str("1")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--trace", measure.trace,
+                     "Write a timeline of some steps on all ranks to this folder: trace.json for "
+                     "ui.perfetto.dev, timeline.html for any browser");
+  command.add_option("--trace-steps", measure.trace_steps,
+                     "The first and the last step of the timeline, for example 3:5 (default: "
+                     "capstan.trace.steps of --config, or 3:5)");
+}
+
 void add_checkpoint_options(CLI::App& command, CheckpointArguments& checkpoint) {
   command.add_option("--save", checkpoint.save, "Save checkpoints into this folder");
   command
@@ -153,6 +169,7 @@ void add_options(CLI::App& command, Arguments& arguments) {
   add_model_options(command, arguments.model);
   add_data_options(command, arguments.data);
   add_output_options(command, arguments.output);
+  add_measure_options(command, arguments.measure);
   add_checkpoint_options(command, arguments.checkpoint);
 }
 

@@ -49,6 +49,12 @@ struct OutputArguments {
 // Where the figures of each step go; empty: nowhere. The page is drawn from them.
 std::string metrics_path(const OutputArguments& output);
 
+struct MeasureArguments {
+  std::optional<std::int64_t> profile;  // steps before the one whose operations are reported
+  std::string trace;                    // a folder for the timeline of some steps; empty: none
+  std::string trace_steps;              // "3:5"; empty: as the configuration says
+};
+
 struct CheckpointArguments {
   std::string save;             // a folder; empty: nothing is saved
   std::int64_t save_every = 0;  // steps between saves; 0: only at the end
@@ -74,6 +80,7 @@ struct Arguments {
   ModelArguments model;
   DataArguments data;
   OutputArguments output;
+  MeasureArguments measure;
   CheckpointArguments checkpoint;
 };
 

@@ -1,6 +1,7 @@
 #include "capstan/cli/train/config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <string>
 
@@ -49,6 +50,66 @@ void check_sequence(const Arguments& arguments, int ranks) {
                      .where = fmt::format("{} {}", kSequence, ranks),
                      .fix = fmt::format("give --tokens {}, or another multiple of {}",
                                         std::max<std::int64_t>(1, tokens / ranks) * ranks, ranks)});
+}
+
+ConfigError no_steps(const std::string& where) {
+  return ConfigError({.what = "this is not a first and a last step",
+                      .where = where,
+                      .fix = "give two whole numbers, for example --trace-steps 3:5"});
+}
+
+// "3:5" as [3, 5]; "3" is that step alone.
+json::Value trace_steps(const std::string& text) {
+  const std::string where = "--trace-steps " + text;
+  json::Array steps;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(':', begin), text.size());
+    std::int64_t step = 0;
+    const char* const last = text.data() + end;
+    const auto read = std::from_chars(text.data() + begin, last, step);
+    if (read.ec != std::errc() || read.ptr != last) throw no_steps(where);
+    steps.emplace_back(step);
+    begin = end + 1;
+  }
+  if (steps.size() == 1) steps.push_back(steps.front());
+  if (steps.size() != 2) throw no_steps(where);
+  return json::Value(std::move(steps));
+}
+
+void measure(const MeasureArguments& asked, config::Context& context) {
+  if (asked.profile) {
+    context.overrides["flops_profiler.enabled"] = {json::Value(true), "--profile"};
+    context.overrides["flops_profiler.profile_step"] = {json::Value(*asked.profile), "--profile"};
+  }
+  if (!asked.trace.empty()) {
+    context.overrides["capstan.trace.folder"] = {json::Value(asked.trace), "--trace"};
+  }
+  if (!asked.trace_steps.empty()) {
+    context.overrides["capstan.trace.steps"] = {trace_steps(asked.trace_steps), "--trace-steps"};
+  }
+}
+
+// A report that never comes would be noticed when the run is over.
+void check_measured(const Arguments& arguments, const profile::Options& asked) {
+  const auto refuse = [&](const char* what, std::int64_t step, const char* option) {
+    throw ConfigError({.what = fmt::format("{} step {}, but the run ends after step {}", what, step,
+                                           arguments.max_steps),
+                       .where = option,
+                       .fix = fmt::format("give an earlier step, or --max-steps {}", step)});
+  };
+  const profile::TraceOptions& trace = asked.trace;
+  if (!arguments.measure.trace_steps.empty() && trace.folder.empty()) {
+    throw ConfigError({.what = "there is no folder for the timeline",
+                       .where = "--trace-steps " + arguments.measure.trace_steps,
+                       .fix = "add --trace DIR"});
+  }
+  if (!trace.folder.empty() && trace.last_step > arguments.max_steps) {
+    refuse("the timeline ends with", trace.last_step, "--trace-steps (capstan.trace.steps)");
+  }
+  if (asked.flops.enabled && asked.flops.step >= arguments.max_steps) {
+    refuse("the profile is of", asked.flops.step + 1, "--profile (flops_profiler.profile_step)");
+  }
 }
 
 // What "auto" stands for in a run of ours.
@@ -111,6 +172,7 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
     const bool named = !arguments.output.metrics.empty();
     context.overrides["capstan.metrics"] = {json::Value(metrics), named ? "--metrics" : "--page"};
   }
+  measure(arguments.measure, context);
   context.door = config::Door::program;
   context.trains = true;
   context.hidden_size = width;
@@ -123,6 +185,7 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
   }
   check_pipe(arguments, resolved.engine.mesh.pipe);
   check_sequence(arguments, resolved.engine.mesh.sequence);
+  check_measured(arguments, resolved.engine.profile);
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;
   const CheckpointArguments& checkpoint = arguments.checkpoint;

@@ -72,6 +72,9 @@ Trainer::Trainer(const TrainerParts& parts)
       passes_(engine_.options().mesh.pipe > 1
                   ? make_piped_passes(engine_, *model_, device_)
                   : make_whole_passes(engine_, *model_, device_, !arguments_.no_optimizer_step)) {
+  if (engine_.options().profile.flops.enabled) {
+    costs_ = std::make_unique<StepCosts>(engine_, model_->blueprint(), corpus_.train.length());
+  }
   if (!shows_) return;
   view_ = make_progress_view(
       stdout, {.columns = terminal_columns(stdout), .log_every = arguments_.output.log_every});
@@ -186,13 +189,21 @@ bool Trainer::take_step(std::int64_t step) {
   for (std::int64_t i = 0; i < batch.accumulation_steps; ++i) {
     samples.push_back(sampler_.next(batch.micro_samples));
   }
+  if (costs_) costs_->begin(step - 1);
   const at::Tensor loss = passes_->train([&](std::int64_t i) {
     return read_batch(corpus_.train, samples[static_cast<std::size_t>(i)]);
   });
   const engine::StepReport report = passes_->finish_step();
+  if (costs_) tell_costs();
   const Agreed agreed = agree(loss, stop_.seen());
   report_step(step, agreed.loss, report);
   return !agreed.stop;
+}
+
+// One rank tells: what the others have of the model costs them the same, or is another stage.
+void Trainer::tell_costs() {
+  const std::optional<std::string> text = costs_->end();
+  if (text && shows_) write_report(*text, engine_.options().profile.flops.output_file);
 }
 
 void Trainer::report_step(std::int64_t step, double loss, const engine::StepReport& report) {

@@ -17,6 +17,7 @@
 #include "capstan/cli/train/loss_curve.h"
 #include "capstan/cli/train/passes.h"
 #include "capstan/cli/train/progress_view.h"
+#include "capstan/cli/train/step_costs.h"
 #include "capstan/cli/train/stop_request.h"
 #include "capstan/data/sampler.h"
 #include "capstan/engine/engine.h"
@@ -60,6 +61,7 @@ class Trainer {
   void save_run();
   bool take_step(std::int64_t step);  // false: somebody asked to stop
   Agreed agree(const at::Tensor& loss, bool stop);
+  void tell_costs();
   void report_step(std::int64_t step, double loss, const engine::StepReport& report);
   void tell(const std::function<void(page::RunPage&)>& show);
   void validate(std::int64_t step);
@@ -80,6 +82,7 @@ class Trainer {
   std::unique_ptr<ProgressView> view_;   // where shows_ is true, like the next two
   std::unique_ptr<page::RunPage> page_;  // null without --page
   std::unique_ptr<GpuUse> gpu_use_;      // null on the CPU
+  std::unique_ptr<StepCosts> costs_;     // null without --profile
   monitor::StepStats last_;              // of the step that was taken last
   Curve curve_;
   std::int64_t first_step_ = 0;  // what the checkpoint had taken

@@ -257,7 +257,7 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
     def core_step(self, boundary):
         self._check_open()
         self._send_groups()
-        self._take_report(self.core.step(boundary), boundary)
+        self._take_report(self._end_micro_batch(boundary), boundary)
 
     def _take_report(self, report, boundary):
         self._report = report
@@ -278,6 +278,14 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
         if self._report.log_due:
             log_dist(f"step={self.global_steps}, skipped={self.skipped_steps}, lr={self.get_lr()}, "
                      f"mom={self.get_mom()}", ranks=[0])
+
+    @property
+    def flops_profiler(self):
+        """What counted the step that flops_profiler names, on rank 0; None where nothing is asked for."""
+        if self._profile is None:
+            return None
+        from deepspeed.profiling.flops_profiler import FlopsProfiler
+        return FlopsProfiler(self.module, self, self.flops_profiler_recompute_fwd_factor())._take(self._profile.profile)
 
     def was_step_applied(self):
         return self._applied

@@ -77,12 +77,21 @@ ZERO = {
 }
 
 
+# method -> key of the configuration
+KEYS = {f"flops_profiler_{name}": f"flops_profiler.{name}"
+        for name in ("enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules", "detailed", "output_file")}
+
+
 def _plain(attribute):
     return lambda self: getattr(self._config, attribute)
 
 
 def _zero(attribute):
     return lambda self: getattr(self._config.zero_config, attribute)
+
+
+def _key(path):
+    return lambda self: self._config.view.value(path)
 
 
 class EngineSettings:
@@ -167,4 +176,6 @@ for _name, _attribute in PLAIN.items():
     setattr(EngineSettings, _name, _plain(_attribute))
 for _name, _attribute in ZERO.items():
     setattr(EngineSettings, _name, _zero(_attribute))
+for _name, _path in KEYS.items():
+    setattr(EngineSettings, _name, _key(_path))
 EngineSettings.postscale_gradients = lambda self: not self._config.prescale_gradients

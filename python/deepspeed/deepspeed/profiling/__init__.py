@@ -1,0 +1,1 @@
+"""Where a model's time and operations go."""
