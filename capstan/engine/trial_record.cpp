@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "capstan/engine/memory_use.h"
 #include "capstan/io/durable.h"
 
 namespace capstan::engine {
@@ -16,12 +17,6 @@ std::int64_t peak_host_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
-}
-
-std::int64_t peak_device_bytes(c10::Device device) {
-  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return stats.allocated_bytes[all].peak;
 }
 
 }  // namespace

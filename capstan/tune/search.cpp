@@ -43,7 +43,7 @@ class Search {
   // Trials
 
   // Its score; nothing where it did not get that far, or is known not to fit.
-  std::optional<double> attempt(const Candidate& candidate) {
+  std::optional<double> attempt(const Combination& candidate) {
     if (const auto known = tried_.find(candidate); known != tried_.end()) return known->second;
     if (over_) return std::nullopt;
     if (lacks_memory(candidate)) {
@@ -58,7 +58,7 @@ class Search {
     return take(candidate, outcome);
   }
 
-  std::optional<double> take(const Candidate& candidate, const Outcome& outcome) {
+  std::optional<double> take(const Combination& candidate, const Outcome& outcome) {
     answer_.trials.push_back({candidate, outcome});
     std::optional<double> got;
     if (outcome.end == End::measured) got = score(outcome, options_.metric);
@@ -96,7 +96,7 @@ class Search {
 
   // As certain as it can be: another one that needs no more had too little, or took too long with
   // the same settings and a smaller micro-batch.
-  bool lacks_memory(const Candidate& candidate) const {
+  bool lacks_memory(const Combination& candidate) const {
     return std::any_of(answer_.trials.begin(), answer_.trials.end(), [&](const Trial& trial) {
       if (trial.outcome.end == End::too_long) {
         return trial.candidate.choice == candidate.choice &&
@@ -121,8 +121,8 @@ class Search {
 
   // Orders
 
-  std::vector<Candidate> candidates() const {
-    std::vector<Candidate> found;
+  std::vector<Combination> candidates() const {
+    std::vector<Combination> found;
     for (const Choice& choice : space_.choices(all_axes_)) {
       for (int micro = 0; micro < static_cast<int>(space_.micros.size()); ++micro) {
         found.push_back({choice, micro});
@@ -131,7 +131,7 @@ class Search {
     return found;
   }
 
-  void all_of(std::vector<Candidate> candidates) {
+  void all_of(std::vector<Combination> candidates) {
     if (options_.order == Order::random) {
       std::mt19937 generator(kSeed);
       for (std::size_t i = candidates.size(); i > 1; --i) {  // as std::shuffle, the same everywhere
@@ -139,7 +139,7 @@ class Search {
       }
     }
     in_sight_ = static_cast<int>(candidates.size());
-    for (const Candidate& candidate : candidates) {
+    for (const Combination& candidate : candidates) {
       --in_sight_;
       attempt(candidate);
       lose_patience();
@@ -147,7 +147,7 @@ class Search {
   }
 
   void guided() {
-    const Candidate start = first();
+    const Combination start = first();
     in_sight_ = static_cast<int>(neighbours(start.choice).size());
     climb(start, static_cast<int>(space_.micros.size()));
     if (!best_) {
@@ -161,12 +161,12 @@ class Search {
   }
 
   // The configuration's own settings, unless a prediction knows better.
-  Candidate first() const {
-    Candidate start{Choice(space_.axes.size(), 0), space_.first_micro};
+  Combination first() const {
+    Combination start{Choice(space_.axes.size(), 0), space_.first_micro};
     const auto own = ask(start);
     if (!own) return start;
     double least = own->fits() ? predicted_score(start) : 0;
-    for (const Candidate& candidate : candidates()) {
+    for (const Combination& candidate : candidates()) {
       const auto prediction = ask(candidate);
       if (!prediction || !prediction->fits() || predicted_score(candidate) <= least) continue;
       least = predicted_score(candidate);
@@ -177,7 +177,7 @@ class Search {
 
   // One change of the best configuration after another; true when one of them was better.
   bool step_to_neighbour() {
-    const Candidate from = answer_.best->candidate;
+    const Combination from = answer_.best->candidate;
     const std::vector<Choice> next = neighbours(from.choice);
     in_sight_ = static_cast<int>(next.size());
     for (const Choice& choice : next) {
@@ -216,9 +216,9 @@ class Search {
   }
 
   // Micro-batch sizes of one choice, from `start` on, at most so many.
-  void climb(const Candidate& start, int most) {
+  void climb(const Combination& start, int most) {
     const std::optional<double> before = best_;
-    Candidate at = start;
+    Combination at = start;
     std::optional<double> got = attempt(at);
     while (!got && fits_if_smaller(at) && --most > 0) {
       --at.micro;
@@ -233,7 +233,7 @@ class Search {
   }
 
   // Whether a smaller micro-batch may help: it did not fit, or was known not to.
-  bool fits_if_smaller(const Candidate& at) const {
+  bool fits_if_smaller(const Combination& at) const {
     if (over_ || at.micro == 0) return false;
     const auto trial = std::find_if(answer_.trials.begin(), answer_.trials.end(),
                                     [&](const Trial& each) { return each.candidate == at; });
@@ -242,15 +242,15 @@ class Search {
   }
 
   // The best one would have liked a larger micro-batch than fits; `at` may have the room.
-  bool memory_was_the_limit(const Candidate& at) const {
+  bool memory_was_the_limit(const Combination& at) const {
     if (!answer_.best) return false;
-    Candidate larger = answer_.best->candidate;
+    Combination larger = answer_.best->candidate;
     if (++larger.micro >= static_cast<int>(space_.micros.size())) return false;
     return lacks_memory(larger) && !lacks_memory({at.choice, larger.micro});
   }
 
   // As long as it pays; whether it did.
-  bool climb_on(Candidate at, double got, int direction, int most) {
+  bool climb_on(Combination at, double got, int direction, int most) {
     bool gained = false;
     while (--most > 0 && !over_) {
       at.micro += direction;
@@ -289,12 +289,12 @@ class Search {
 
   // Predictions
 
-  std::optional<Prediction> ask(const Candidate& candidate) const {
+  std::optional<Prediction> ask(const Combination& candidate) const {
     return predict_ ? predict_(candidate) : std::nullopt;
   }
 
   // Zero for what is not expected to fit, and where nothing is known: the given order stays.
-  double predicted_score(const Candidate& candidate) const {
+  double predicted_score(const Combination& candidate) const {
     const auto prediction = ask(candidate);
     if (!prediction || !prediction->fits() || prediction->seconds <= 0) return 0;
     const double samples = static_cast<double>(space_.batch_of(candidate));
@@ -309,7 +309,7 @@ class Search {
   const Measure& measure_;
   const Predict& predict_;
   Answer answer_;
-  std::map<Candidate, std::optional<double>> tried_;  // those that were skipped have no score
+  std::map<Combination, std::optional<double>> tried_;  // those that were skipped have no score
   std::optional<double> best_;
   int since_best_ = 0;
   int failures_ = 0;

@@ -32,7 +32,7 @@ struct Outcome {
 };
 
 struct Trial {
-  Candidate candidate;
+  Combination candidate;
   Outcome outcome;
 };
 
@@ -44,10 +44,10 @@ struct Prediction {
 
   bool fits() const { return limit_bytes == 0 || bytes <= limit_bytes; }
 };
-using Predict = std::function<std::optional<Prediction>(const Candidate&)>;
+using Predict = std::function<std::optional<Prediction>(const Combination&)>;
 
 // Runs one trial. `more` is how many are likely to follow.
-using Measure = std::function<Outcome(const Candidate&, int more)>;
+using Measure = std::function<Outcome(const Combination&, int more)>;
 
 struct Answer {
   std::optional<Trial> best;

@@ -6,8 +6,8 @@ namespace capstan::tune {
 namespace {
 
 // What `other` has instead; nothing where they differ in more than one thing.
-std::optional<std::string> one_difference(const Space& space, const Candidate& best,
-                                          const Candidate& other) {
+std::optional<std::string> one_difference(const Space& space, const Combination& best,
+                                          const Combination& other) {
   std::optional<std::string> found;
   int differences = 0;
   for (std::size_t axis = 0; axis < space.axes.size(); ++axis) {

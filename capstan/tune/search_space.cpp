@@ -34,10 +34,10 @@ std::vector<Choice> Space::choices(bool all) const {
   }
 }
 
-bool Space::needs_as_much(const Candidate& a, const Candidate& b) const {
+bool Space::needs_as_much(const Combination& a, const Combination& b) const {
   if (a.micro < b.micro) return false;
   for (std::size_t axis = 0; axis < axes.size(); ++axis) {
-    const auto of = [&](const Candidate& each) -> const Setting& {
+    const auto of = [&](const Combination& each) -> const Setting& {
       return axes[axis].settings[static_cast<std::size_t>(each.choice[axis])];
     };
     if (a.choice[axis] == b.choice[axis]) continue;
@@ -46,12 +46,12 @@ bool Space::needs_as_much(const Candidate& a, const Candidate& b) const {
   return true;
 }
 
-std::int64_t Space::batch_of(const Candidate& candidate) const {
+std::int64_t Space::batch_of(const Combination& candidate) const {
   const MicroBatch& micro = micros[static_cast<std::size_t>(candidate.micro)];
   return micro.samples * micro.accumulation_steps * data_ranks;
 }
 
-std::string describe(const Space& space, const Candidate& candidate) {
+std::string describe(const Space& space, const Combination& candidate) {
   std::string text;
   for (std::size_t axis = 0; axis < space.axes.size(); ++axis) {
     const auto at = static_cast<std::size_t>(candidate.choice[axis]);
@@ -63,7 +63,7 @@ std::string describe(const Space& space, const Candidate& candidate) {
   return fmt::format("{}micro-batch {} x {}", text, micro.samples, micro.accumulation_steps);
 }
 
-std::string tag(const Space& space, const Candidate& candidate) {
+std::string tag(const Space& space, const Combination& candidate) {
   const MicroBatch& micro = space.micros[static_cast<std::size_t>(candidate.micro)];
   std::string text = fmt::format("z{}_gas{}_tmbspg{}", space.stage_of(candidate.choice),
                                  micro.accumulation_steps, micro.samples);
@@ -75,7 +75,7 @@ std::string tag(const Space& space, const Candidate& candidate) {
   return text;
 }
 
-json::Value apply(const Space& space, const Candidate& candidate, json::Value config) {
+json::Value apply(const Space& space, const Combination& candidate, json::Value config) {
   for (std::size_t axis = 0; axis < space.axes.size(); ++axis) {
     const auto& settings = space.axes[axis].settings;
     for (const auto& [path, value] :

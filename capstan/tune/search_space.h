@@ -46,11 +46,11 @@ struct MicroBatch {
   bool operator==(const MicroBatch&) const = default;
 };
 
-struct Candidate {
+struct Combination {
   Choice choice;
   int micro = 0;  // index
-  bool operator==(const Candidate&) const = default;
-  auto operator<=>(const Candidate&) const = default;
+  bool operator==(const Combination&) const = default;
+  auto operator<=>(const Combination&) const = default;
 };
 
 struct Space {
@@ -68,17 +68,17 @@ struct Space {
   // All that make sense, in the order of a grid: later axes change faster.
   std::vector<Choice> choices(bool all) const;
   // Whether `a` needs at least as much memory as `b`, for certain.
-  bool needs_as_much(const Candidate& a, const Candidate& b) const;
-  std::int64_t batch_of(const Candidate& candidate) const;  // samples per step over all ranks
+  bool needs_as_much(const Combination& a, const Combination& b) const;
+  std::int64_t batch_of(const Combination& candidate) const;  // samples per step over all ranks
 };
 
 // "stage 2, micro-batch 8 x 1".
-std::string describe(const Space& space, const Candidate& candidate);
+std::string describe(const Space& space, const Combination& candidate);
 // "z2_gas1_tmbspg8": a name for files.
-std::string tag(const Space& space, const Candidate& candidate);
+std::string tag(const Space& space, const Combination& candidate);
 
 // `config` as this candidate has it.
-json::Value apply(const Space& space, const Candidate& candidate, json::Value config);
+json::Value apply(const Space& space, const Combination& candidate, json::Value config);
 
 // The value at a dotted path, made with all that is above it.
 void set_at(json::Value& root, const std::string& path, json::Value value);

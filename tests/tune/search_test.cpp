@@ -44,7 +44,7 @@ struct Script {
   Answer run(const Space& space, const Options& options, const Predict& predict = {}) {
     return search(
         space, options,
-        [&](const Candidate& candidate, int) {
+        [&](const Combination& candidate, int) {
           tried.push_back(describe(space, candidate));
           return outcomes.at(tried.back());
         },
@@ -118,7 +118,7 @@ TEST(Search, AFailureAndAHangAreResults) {
 TEST(Search, AJobThatNeverWorksEndsItEarly) {
   const Space space = space_of({0, 1, 2, 3}, 8);
   int trials = 0;
-  const Answer answer = search(space, {}, [&](const Candidate&, int) {
+  const Answer answer = search(space, {}, [&](const Combination&, int) {
     ++trials;
     return Outcome{.end = End::failed};
   });
@@ -133,14 +133,14 @@ TEST(Search, WhereNothingFitsTheMostFrugalSettingIsTriedAndThenWhatIsFaster) {
                         .settings = {{.label = "off", .memory = 1}, {.label = "on", .memory = 0}},
                         .ordered = true,
                         .reach = Reach::when_needed});
-  const auto measure = [](const Candidate& candidate, int) {
+  const auto measure = [](const Combination& candidate, int) {
     return candidate.choice[1] == 0 ? Outcome{.end = End::out_of_memory}
                                     : fast(candidate.choice[0] == 0 ? 9 : 7);
   };
   const Answer answer = search(space, {}, measure);
   EXPECT_EQ(best_of(space, answer), "stage 0, on, micro-batch 1 x 1");
   const Answer none =
-      search(space, {}, [](const Candidate&, int) { return Outcome{.end = End::out_of_memory}; });
+      search(space, {}, [](const Combination&, int) { return Outcome{.end = End::out_of_memory}; });
   EXPECT_FALSE(none.best.has_value());
   EXPECT_THAT(none.ended, HasSubstr("not even the most frugal"));
 }
@@ -148,7 +148,7 @@ TEST(Search, WhereNothingFitsTheMostFrugalSettingIsTriedAndThenWhatIsFaster) {
 TEST(Search, AnswersWithWhatItHasWhenItIsStopped) {
   const Space space = space_of({0}, 5);
   int trials = 0;
-  const Answer answer = search(space, {}, [&](const Candidate&, int) {
+  const Answer answer = search(space, {}, [&](const Combination&, int) {
     return ++trials == 3 ? Outcome{.end = End::stopped} : fast(trials);
   });
   EXPECT_EQ(trials, 3);
@@ -160,7 +160,7 @@ TEST(Search, AnswersWithWhatItHasWhenItIsStopped) {
 TEST(Search, LimitsHold) {
   const Space space = space_of({0, 1, 2, 3}, 6);
   int trials = 0;
-  const auto slower = [&](const Candidate&, int) { return fast(1.0 / ++trials); };
+  const auto slower = [&](const Combination&, int) { return fast(1.0 / ++trials); };
   EXPECT_EQ(search(space, {.order = Order::grid, .most_trials = 2}, slower).trials.size(), 2U);
   trials = 0;
   const Answer patient = search(space, {.order = Order::grid, .early_stopping = 4}, slower);
@@ -172,7 +172,7 @@ TEST(Search, LimitsHold) {
 
 TEST(Search, LatencyPrefersShortSteps) {
   const Space space = space_of({0}, 3);
-  const auto measure = [](const Candidate& candidate, int) {
+  const auto measure = [](const Combination& candidate, int) {
     const double seconds = 1 + candidate.micro * 0.1;
     return Outcome{.end = End::measured, .latency = seconds, .throughput = 10.0 + candidate.micro};
   };
@@ -183,7 +183,7 @@ TEST(Search, LatencyPrefersShortSteps) {
 
 TEST(Search, StartsWhereAPredictionPointsAndBeginsWithTheMostPromisingChange) {
   const Space space = space_of({0, 1, 2}, 4);
-  const Predict predict = [&](const Candidate& candidate) {
+  const Predict predict = [&](const Combination& candidate) {
     const double speed = candidate.choice[0] == 2 ? 3 : 1 + candidate.choice[0];
     return Prediction{
         .bytes = candidate.micro >= 2 ? 10 : 1, .limit_bytes = 5, .seconds = 1 / speed};
@@ -191,7 +191,7 @@ TEST(Search, StartsWhereAPredictionPointsAndBeginsWithTheMostPromisingChange) {
   std::vector<std::string> tried;
   search(
       space, {},
-      [&](const Candidate& candidate, int) {
+      [&](const Combination& candidate, int) {
         tried.push_back(describe(space, candidate));
         return candidate.micro >= 2 ? Outcome{.end = End::out_of_memory} : fast(1);
       },

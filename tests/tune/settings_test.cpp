@@ -31,7 +31,7 @@ struct Made {
     return found;
   }
   // That the candidate's configuration is one.
-  config::Resolved resolved(const Candidate& candidate, int ranks) const {
+  config::Resolved resolved(const Combination& candidate, int ranks) const {
     return config::resolve({.root = apply(space, candidate, config), .source = "candidate"},
                            {.world_size = ranks});
   }
@@ -82,7 +82,7 @@ TEST(Settings, ListsAreTried) {
   EXPECT_THAT(made.axes(), ElementsAre("stage", "gradient_clipping", "overlap_comm", "lr",
                                        "stage3_prefetch_bucket_size", "stage3_max_reuse_distance"));
   EXPECT_THAT(made.micros(), ElementsAre("2x1", "4x1"));
-  const Candidate last{{1, 1, 1, 1, 0, 0}, 1};
+  const Combination last{{1, 1, 1, 1, 0, 0}, 1};
   const config::Resolved resolved = made.resolved(last, 2);
   EXPECT_EQ(resolved.engine.shard.stage, 3);
   EXPECT_EQ(resolved.engine.gradient_clipping, 2);
@@ -128,7 +128,7 @@ TEST(Settings, EveryCandidateIsAConfiguration) {
   const Made made = make("{train_batch_size: 16, bf16: {enabled: true}}", facts);
   int count = 0;
   for (const Choice& choice : made.space.choices(true)) {
-    const Candidate candidate{choice, count % static_cast<int>(made.space.micros.size())};
+    const Combination candidate{choice, count % static_cast<int>(made.space.micros.size())};
     const config::Resolved resolved = made.resolved(candidate, facts.ranks);
     EXPECT_EQ(resolved.engine.shard.stage, made.space.stage_of(choice));
     EXPECT_EQ(resolved.engine.batch.train_samples, 16);

@@ -55,7 +55,7 @@ Space space_for(const Machine& machine) {
   return space;
 }
 
-double gib(const Machine& machine, const Space& space, const Candidate& at) {
+double gib(const Machine& machine, const Space& space, const Combination& at) {
   const int stage = space.stage_of(at.choice);
   const double ranks = machine.ranks;
   const double params = machine.params;
@@ -68,7 +68,7 @@ double gib(const Machine& machine, const Space& space, const Candidate& at) {
   return held + samples * machine.activations * (at.choice[1] == 1 ? 0.15 : 1);
 }
 
-double seconds(const Machine& machine, const Space& space, const Candidate& at) {
+double seconds(const Machine& machine, const Space& space, const Combination& at) {
   const MicroBatch& micro = space.micros[static_cast<std::size_t>(at.micro)];
   const auto samples = static_cast<double>(micro.samples);
   const auto steps = static_cast<double>(micro.accumulation_steps);
@@ -85,7 +85,7 @@ double seconds(const Machine& machine, const Space& space, const Candidate& at) 
   return compute * steps + wire + rest;
 }
 
-Outcome run_on(const Machine& machine, const Space& space, const Candidate& at) {
+Outcome run_on(const Machine& machine, const Space& space, const Combination& at) {
   if (gib(machine, space, at) > machine.device) return {.end = End::out_of_memory};
   const double took = seconds(machine, space, at);
   return {.end = End::measured,
@@ -109,8 +109,8 @@ Found found_on(const Machine& machine, const Predict& predict = {}) {
     }
   }
   const Answer answer = search(
-      space, {.fast = false}, [&](const Candidate& at, int) { return run_on(machine, space, at); },
-      predict);
+      space, {.fast = false},
+      [&](const Combination& at, int) { return run_on(machine, space, at); }, predict);
   EXPECT_GT(grid, 100U);
   if (!answer.best) return {};
   return {answer.best->outcome.throughput / best,
@@ -132,7 +132,7 @@ TEST(SimulatedMachines, ACrudePredictionDoesNotSpoilIt) {
   for (const Machine& machine : kMachines) {
     for (const double off : {0.67, 1.33}) {
       const Space space = space_for(machine);
-      const Found found = found_on(machine, [&](const Candidate& at) {
+      const Found found = found_on(machine, [&](const Combination& at) {
         return Prediction{.bytes = std::llround(gib(machine, space, at) * off),
                           .limit_bytes = std::llround(machine.device),
                           .seconds = seconds(machine, space, at) * off};
@@ -151,7 +151,7 @@ TEST(SimulatedMachines, ItAlwaysAnswers) {
       unsigned state = seed;
       std::size_t measured = 0;
       const Options options{.fast = seed % 2 == 0, .order = order, .most_trials = 30};
-      const Answer answer = search(space, options, [&](const Candidate& at, int more) {
+      const Answer answer = search(space, options, [&](const Combination& at, int more) {
         EXPECT_GE(more, 0);
         state = state * 1664525 + 1013904223;
         const End ends[] = {End::failed, End::too_long, End::out_of_memory, End::measured};

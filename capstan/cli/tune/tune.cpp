@@ -22,7 +22,7 @@
 namespace capstan::cli::tune {
 namespace {
 
-using capstan::tune::Candidate;
+using capstan::tune::Combination;
 using capstan::tune::End;
 using capstan::tune::Outcome;
 
@@ -83,7 +83,7 @@ class Tuner {
   capstan::tune::Answer find() {
     launch::SignalWatch signals;  // between trials too
     capstan::tune::Answer answer =
-        search(space_, options_, [&](const Candidate& candidate, int more) {
+        search(space_, options_, [&](const Combination& candidate, int more) {
           listen(signals);
           if (stopped_by_ != 0) return Outcome{.end = End::stopped};
           return measure(candidate, more, signals);
@@ -99,7 +99,7 @@ class Tuner {
     }
   }
 
-  Outcome measure(const Candidate& candidate, int more, launch::SignalWatch& signals) {
+  Outcome measure(const Combination& candidate, int more, launch::SignalWatch& signals) {
     capstan::tune::Experiment experiment{
         .name = tag(space_, candidate),
         .config = apply(space_, candidate, alternatives_.config.root),
@@ -119,7 +119,7 @@ class Tuner {
     return outcome;
   }
 
-  Outcome run_one(const capstan::tune::Experiment& experiment, const Candidate& candidate,
+  Outcome run_one(const capstan::tune::Experiment& experiment, const Combination& candidate,
                   launch::SignalWatch& signals) {
     json::Value config = experiment.config;
     capstan::tune::set_at(config, "autotuning.enabled", json::Value(true));
@@ -159,7 +159,7 @@ class Tuner {
 
   // What the first trial would start.
   int show() const {
-    const Candidate first{capstan::tune::Choice(space_.axes.size(), 0), space_.first_micro};
+    const Combination first{capstan::tune::Choice(space_.axes.size(), 0), space_.first_micro};
     const json::Value config = apply(space_, first, alternatives_.config.root);
     const std::string path = files_.config(tag(space_, first)).string();
     const launch::Machine machine = launch::this_machine();

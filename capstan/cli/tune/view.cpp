@@ -57,7 +57,7 @@ void View::begin(const std::string& results, int ranks) const {
                   results));
 }
 
-void View::trial_begins(const capstan::tune::Candidate& candidate, int more) {
+void View::trial_begins(const capstan::tune::Combination& candidate, int more) {
   trial_began_ = Clock::now();
   more_ = more;
   if (mode_ != Mode::terminal) return;
@@ -69,7 +69,7 @@ std::string View::left() const {
   return fmt::format("; about {} left", time_text(in_trials_.count() / ran_ * (more_ + 1)));
 }
 
-void View::trial_ended(const capstan::tune::Candidate& candidate, const Outcome& outcome,
+void View::trial_ended(const capstan::tune::Combination& candidate, const Outcome& outcome,
                        bool before) {
   if (!before) {
     in_trials_ += Clock::now() - trial_began_;

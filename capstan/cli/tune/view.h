@@ -19,9 +19,9 @@ class View {
        std::int64_t tokens_per_sample, Mode mode);
 
   void begin(const std::string& results, int ranks) const;
-  void trial_begins(const capstan::tune::Candidate& candidate, int more);
+  void trial_begins(const capstan::tune::Combination& candidate, int more);
   // `before`: it had ended in an earlier search.
-  void trial_ended(const capstan::tune::Candidate& candidate, const capstan::tune::Outcome& outcome,
+  void trial_ended(const capstan::tune::Combination& candidate, const capstan::tune::Outcome& outcome,
                    bool before);
 
   // The table of trials, the best of them and why, and how the search ended.
