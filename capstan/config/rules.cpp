@@ -8,6 +8,7 @@
 #include "capstan/base/text.h"
 #include "capstan/config/apply.h"
 #include "capstan/config/convert.h"
+#include "capstan/config/partition_rules.h"
 
 namespace capstan::config {
 namespace {
@@ -61,6 +62,7 @@ class Rules {
     check_offload("offload_param", "cpu_offload_param");
     check_groups(ranks);
     check_axes();
+    check_partition();
     check_diagnostics();
     return std::move(findings_);
   }
@@ -251,6 +253,16 @@ class Rules {
         table_.integer("tensor_parallel.autotp_size") > 1) {
       problem("ranks that split layers cannot share sequences too", "sequence_parallel_size",
               "share sequences or split layers, not both");
+    }
+  }
+
+  void check_partition() {
+    std::vector<ErrorInfo> problems;
+    read_partition_rules(table_.find("tensor_parallel.partition_config")->value, problems);
+    for (ErrorInfo& each : problems) {
+      const std::string& place = table_.find("tensor_parallel.partition_config")->origin.detail;
+      each.where = fmt::format("{} ({})", place.empty() ? source_ : place, each.where);
+      findings_.problems.push_back(std::move(each));
     }
   }
 

@@ -55,11 +55,12 @@ class PipelineEngine(DeepSpeedEngine):
                               "use a topology of pipe and data: layers that several ranks share do not work with a pipeline yet")
         return dist.group.WORLD, _C.MeshOptions(pipe=stages)
 
-    def _split(self, size, group, optimizer):
+    def _split(self, config, group, optimizer):
+        size = config.value("tensor_parallel.autotp_size")
         if size > 1:
             raise ConfigError(f"{size} tensor ranks cannot split the layers of a pipeline in Python yet", "tensor_parallel.autotp_size",
                               "use a pipeline or tensor ranks; `capstan train --pipe 2 --tensor 2` has both")
-        super()._split(size, group, optimizer)
+        super()._split(config, group, optimizer)
 
     def _ties(self):
         """Every parameter of a tied module: in one piece, its layers share all of them."""
