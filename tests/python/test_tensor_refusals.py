@@ -103,7 +103,7 @@ def of_rules(rules, kind="llama"):
 
 def test_rules_that_cannot_be_followed_are_named():
     column = {"patterns": [".*q_proj.weight"], "partition_type": "column"}
-    cases = [({"layer_specs": [column], "use_default_specs": False, "strict_mode": True}, "no rule says how 'lm_head' is split"),
+    cases = [({"layer_specs": [column], "use_default_specs": False, "strict_mode": True}, "no rule says how 'model.layers.0.self_attn.k_proj' is split"),
              ({"layer_specs": [{**column, "patterns": ["(x"]}]}, "no regular expression"),
              ({"layer_specs": [{**column, "patterns": [".*norm.weight"]}]}, "'model.norm' is a LlamaRMSNorm, not a torch.nn.Linear"),
              ({"layer_specs": [{**column, "partition_type": "both"}]}, "layer_specs[0].partition_type")]
