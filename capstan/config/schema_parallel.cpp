@@ -73,7 +73,9 @@ std::vector<Section> tensor_parts() {
                     "the program's own models know how they are split")
           .says("Rules that say how layers are split: layer_specs, each with patterns of names and "
                 "a partition_type (docs/tensor_parallelism.md); null: by a model's own plan, or by "
-                "the names of its layers."),
+                "the names of its layers.")
+          .costs("A rule that does not suit the model's code gives other results: compare the loss "
+                 "with that of one rank."),
       choice("dtype", "fp16", {"fp32", "fp16", "bf16"})
           .no_effect("the sections bf16 and fp16 say it, as without tensor ranks")
           .says("Dtype."),
