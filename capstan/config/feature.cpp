@@ -20,7 +20,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::activations_on_host, true, "activations kept in host memory"},
     FeatureState{Feature::amp, false, "Apex AMP"},
     FeatureState{Feature::autocast, true, "torch autocast", Door::deepspeed_package},
-    FeatureState{Feature::autotp, false, "automatic tensor parallelism of other models"},
+    FeatureState{Feature::autotp, true, "tensor parallelism of models that are not ours"},
     FeatureState{Feature::autotuning, true, "autotuning"},
     FeatureState{Feature::checkpoint_options, false, "node-local checkpoint storage"},
     FeatureState{Feature::compile, false, "compiling the training step"},

@@ -8,6 +8,7 @@
 #include "capstan/base/text.h"
 #include "capstan/config/apply.h"
 #include "capstan/config/convert.h"
+#include "capstan/config/partition_rules.h"
 
 namespace capstan::config {
 namespace {
@@ -63,6 +64,7 @@ class Rules {
     check_offload("offload_param", "cpu_offload_param");
     check_groups(ranks);
     check_axes();
+    check_partition();
     check_diagnostics();
     check_tuning();
     return std::move(findings_);
@@ -292,6 +294,16 @@ class Rules {
     if (flags != nullptr && std::all_of(flags->begin(), flags->end(), is_flag)) return;
     problem("arg_mappings is not an object of flags", "autotuning.arg_mappings",
             R"(write {"train_micro_batch_size_per_gpu": "--per_device_train_batch_size"})");
+  }
+
+  void check_partition() {
+    std::vector<ErrorInfo> problems;
+    read_partition_rules(table_.find("tensor_parallel.partition_config")->value, problems);
+    for (ErrorInfo& each : problems) {
+      const std::string& place = table_.find("tensor_parallel.partition_config")->origin.detail;
+      each.where = fmt::format("{} ({})", place.empty() ? source_ : place, each.where);
+      findings_.problems.push_back(std::move(each));
+    }
   }
 
   ErrorInfo info(std::string what, const std::string& path, std::string fix) const {

@@ -67,7 +67,15 @@ std::vector<Section> tensor_parts() {
                 "data-parallel ranks is that of all ranks divided by it. 0: off.")
           .costs("A part of weights, optimizer state and computing on each rank; two sums over "
                  "these ranks per block and direction, of activations."),
-      any("partition_config", "null").needs(Feature::autotp).says("How layers are split."),
+      any("partition_config", "null")
+          .needs(Feature::autotp)
+          .only_for({Door::capstan_package, Door::deepspeed_package}, Standing::refused,
+                    "the program's own models know how they are split")
+          .says("Rules that say how layers are split: layer_specs, each with patterns of names and "
+                "a partition_type (docs/tensor_parallelism.md); null: by a model's own plan, or by "
+                "the names of its layers.")
+          .costs("A rule that does not suit the model's code gives other results: compare the loss "
+                 "with that of one rank."),
       choice("dtype", "fp16", {"fp32", "fp16", "bf16"})
           .no_effect("the sections bf16 and fp16 say it, as without tensor ranks")
           .says("Dtype."),

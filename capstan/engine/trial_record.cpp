@@ -3,7 +3,6 @@
 #include <span>
 #include <utility>
 
-#include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 

@@ -1,12 +1,15 @@
 #include "capstan/python/bind_answers.h"
 
+#include <array>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "capstan/config/apply.h"
+#include "capstan/config/partition_rules.h"
 #include "capstan/optim/options.h"
 #include "capstan/precision/options.h"
 #include "capstan/shard/policy.h"
@@ -57,6 +60,20 @@ void bind_dtypes(ConfigClass& config) {
       "Whether the loss scale is found while training.");
 }
 
+py::tuple partition_rules(const Resolved& resolved) {
+  std::vector<ErrorInfo> problems;  // none: the configuration was checked
+  const config::Entry* const entry = resolved.table.find("tensor_parallel.partition_config");
+  const config::PartitionRules read = config::read_partition_rules(entry->value, problems);
+  constexpr std::array kKinds = {"column", "row", "skip"};
+  py::list rules;
+  for (const config::PartitionRule& rule : read.rules) {
+    rules.append(py::make_tuple(rule.patterns, kKinds[static_cast<std::size_t>(rule.kind)],
+                                rule.model_types, rule.blocks, rule.gather_output,
+                                rule.sum_gradients));
+  }
+  return py::make_tuple(rules, read.others_by_default, read.strict);
+}
+
 }  // namespace
 
 void bind_loss_scale(py::module_& module) {
@@ -95,6 +112,9 @@ void bind_answers(ConfigClass& config) {
   ask(
       "may_write_gathered", [](const Resolved& r) { return config::may_write_gathered(r.table); },
       "Whether a write into parameters that are gathered to be read is only warned of.");
+  ask("partition_rules", &partition_rules,
+      "How layers are split: ([(patterns, kind, model types, blocks, gather output, sum "
+      "gradients)], others by default, strict).");
   ask(
       "asks_for_reports", [](const Resolved& r) { return config::asks_for_reports(r.table); },
       "Whether anything is to be said of the run beside warnings.");

@@ -122,9 +122,14 @@ class Checkpoints:
         return super().state_dict(*args, **kwargs)
 
     def save_pretrained(self, folder, **options):
-        """The module's own save_pretrained() of whole weights, in a folder that from_pretrained() loads. Collective."""
-        state = self.whole_weights()
-        error = None
+        """The module's own save_pretrained(), of whole weights: a folder that from_pretrained() loads. Where weights are
+        sharded, or split between tensor ranks, collective, and rank 0 writes."""
+        if not hasattr(self.module, "save_pretrained"):
+            raise ConfigError(f"a {type(self.module).__name__} has no save_pretrained()", "save_pretrained()",
+                              "use save_weights() or save_checkpoint()")
+        if "state_dict" in options or not self.core_config.shards_params and self.tensor_ranks is None:
+            return self.module.save_pretrained(os.fspath(folder), **options)
+        state, error = self.whole_weights(), None
         if self._is_first():
             try:
                 self.module.save_pretrained(os.fspath(folder), state_dict=state, **options)

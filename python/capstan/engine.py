@@ -71,7 +71,7 @@ class Engine(Checkpoints, torch.nn.Module):
         self.device = torch.device(device or self._device_of(model))
         mesh = _C.MeshOptions() if mesh is None else mesh
         self.core_config = self._resolve(config, world_size=dist.get_world_size(group), stages=mesh.pipe)
-        self._split(self.core_config.value("tensor_parallel.autotp_size"), group, optimizer)
+        self._split(self.core_config, group, optimizer)
         self._check_optimizer(optimizer)
         self._check_pipeline()
         self.core_group = process_group.core_group(group, self.device, self.core_config)
@@ -114,9 +114,10 @@ class Engine(Checkpoints, torch.nn.Module):
             self._warn("the configuration speaks of a pipeline (pipeline, capstan.pipeline_schedule), but the model is in one "
                        "piece: that has no effect")
 
-    def _split(self, size, group, optimizer):
+    def _split(self, config, group, optimizer):
         """Between tensor ranks, where the configuration says so and it has not been done."""
-        tensor_parallel.split(self.module, max(1, size), group)
+        size = max(1, config.value("tensor_parallel.autotp_size"))
+        tensor_parallel.split(self.module, size, group, config.partition_rules)
         self.tensor_ranks, self._inputs_checked = tensor_parallel.ranks_of(self.module), False
         tensor_parallel.follow(optimizer)
 

@@ -38,11 +38,12 @@ class PipelineSteps:
     def _ties(self):
         return self.module.stage_ties()
 
-    def _split(self, size, group, optimizer):
+    def _split(self, config, group, optimizer):
+        size = config.value("tensor_parallel.autotp_size")
         if size > 1:
             raise ConfigError(f"{size} tensor ranks cannot split the layers of a pipeline in Python yet", "tensor_parallel.autotp_size",
                               "use a pipeline or tensor ranks; `capstan train --pipe 2 --tensor 2` has both")
-        super()._split(size, group, optimizer)
+        super()._split(config, group, optimizer)
 
     def _close(self, shards=()):
         self._pipeline = None

@@ -60,9 +60,9 @@ def size_given(size, why, document):
     return {"tensor_parallel.autotp_size": (size, why)}
 
 
-def split(model, size, among=None):
+def split(model, size, among=None, rules=None):
     """Each of `size` neighbours keeps its part of every layer, of the weights that the first of them has; returns the model.
-    Once is enough: a model that is split so already stays as it is. Collective."""
+    Once is enough: a model that is split so already stays as it is. `rules`: partition_rules of a configuration. Collective."""
     before = ranks_of(model)
     if before is not None and before.size != size:
         raise ConfigError(f"the model is split between {before.size} ranks already, not {size}", "tensor_parallel.autotp_size",
@@ -70,7 +70,7 @@ def split(model, size, among=None):
     if before is not None or size == 1:
         return model
     _check_values(model)
-    plan = plan_of(model, size)
+    plan = plan_of(model, size, rules)
     ranks = Ranks(group_of(size, among))
     _agree(model, ranks)
     modules, by_names = dict(model.named_modules()), not uses_plan(model)

@@ -42,12 +42,29 @@ def is_linear(module):
     return is_transposed(module) and hasattr(module, "nf")
 
 
-def plan_of(model, size, where=WHERE):
+class Rules(NamedTuple):
+    """Of a user, as the core reads them; the first whose pattern fits a parameter's name counts."""
+
+    rules: list = []  # (patterns, kind, types of models, blocks, gather output, sum gradients)
+    others_by_default: bool = True
+    strict: bool = False
+
+
+def plan_of(model, size, rules=None):
     """{name of a module: Split}. Raises ConfigError that names every layer which `size` ranks cannot split rightly."""
     modules, problems = dict(model.named_modules()), []
-    own = own_plan(model)
-    plan = _by_plan(modules, own, problems) if own else _by_names(modules, problems)
-    _drop_uneven_outsides(modules, plan, size)
+    rules = Rules(*(rules or ()))
+    ruled = _by_rules(model, modules, rules, problems)
+    plan, own = {}, own_plan(model)
+    if rules.others_by_default:
+        others = {name: module for name, module in modules.items() if name not in ruled}
+        plan = _by_plan(modules, others, own, problems) if own else _by_names(modules, others, problems)
+        _drop_uneven_outsides(modules, plan, size)
+    elif rules.strict:
+        problems += [f"no rule says how '{name}' is split" for name, module in modules.items()
+                     if is_linear(module) and name not in ruled]
+    plan.update({name: split for name, split in ruled.items() if split is not None})
+    problems += _half_split(modules, plan)
     for name, split in plan.items():
         problems += _why_not(modules, name, split, size)
     if not problems and not any(split.kind in ("column", "row") for split in plan.values()):
@@ -55,7 +72,7 @@ def plan_of(model, size, where=WHERE):
     problems = list(dict.fromkeys(problems))
     if problems:
         more = [f"and {len(problems) - 10} more"] if len(problems) > 10 else []
-        raise ConfigError(f"{size} tensor ranks cannot split this {type(model).__name__}: " + "; ".join(problems[:10] + more), where,
+        raise ConfigError(f"{size} tensor ranks cannot split this {type(model).__name__}: " + "; ".join(problems[:10] + more), WHERE,
                           "use another number of tensor ranks, or one; say how layers are split in tensor_parallel.partition_config; "
                           "or use ZeRO stage 3")
     return plan
@@ -70,11 +87,48 @@ def uses_plan(model):
     return bool(own_plan(model))
 
 
-def _by_plan(modules, own, problems):
+def _by_rules(model, modules, rules, problems):
+    """{name of a module: its Split, or None: whole}."""
+    kind_of_model, found = getattr(getattr(model, "config", None), "model_type", None), {}
+    try:
+        wanted = [([re.compile(pattern) for pattern in patterns], *rest) for patterns, *rest in rules.rules]
+    except re.error as error:
+        problems.append(f"the pattern '{error.pattern}' is no regular expression: {error.msg}")
+        return {}
+    for name, module in modules.items():
+        for parameter in module._parameters:
+            full = f"{name}.{parameter}" if name else parameter
+            rule = next((rule for patterns, *rule in wanted if (not rule[1] or kind_of_model in rule[1])
+                         and any(pattern.match(full) for pattern in patterns)), None)
+            if rule is not None and parameter != "bias":
+                found[name] = _split_of_rule(*rule)
+    return found
+
+
+def _split_of_rule(kind, model_types, blocks, gather_output, sum_gradients):
+    if kind == "skip":
+        return Split("summed") if sum_gradients else None
+    return Split(kind, gather_output, blocks)
+
+
+def _half_split(modules, plan):
+    """Weights that one layer would have a part of, and another all."""
+    kinds, problems = {}, []
+    for name, module in modules.items():
+        weight = module._parameters.get("weight")
+        if weight is None:
+            continue
+        first, kind = kinds.setdefault(id(weight), (name, name in plan))
+        if kind != (name in plan):
+            problems.append(f"'{first}' and '{name}' have the same weight, but only one of them is split")
+    return problems
+
+
+def _by_plan(modules, others, own, problems):
     plan = {}
     for pattern, style in own.items():
         match = re.compile(r"\d+".join(map(re.escape, pattern.split("*")))).fullmatch
-        found = [name for name in modules if match(name)]
+        found = [name for name in others if match(name)]
         if style not in _STYLES:
             if found or _has_parameter(modules[""], match):
                 problems.append(f"'{pattern}' is split as '{style}', which is not available yet")
@@ -89,9 +143,9 @@ def _has_parameter(model, match):
     return any(match(name) for name, _ in model.named_parameters())
 
 
-def _by_names(modules, problems):
+def _by_names(modules, others, problems):
     plan = {}
-    for name, module in modules.items():
+    for name, module in others.items():
         if not any(part.isdigit() for part in name.split(".")):
             continue  # what is not repeated stays whole, on every rank
         if is_linear(module):

@@ -106,8 +106,6 @@ TEST(Walk, FeaturesOfLaterAreRefusedOnceAndByName) {
     refused("flops_profiler: {\"enabled\": true, \"profile_step\": 7, \"top_modules\": 3}",
             "flops profiler");
   }
-  if (!available(Feature::autotp))
-    refused("tensor_parallel: {\"partition_config\": {}}", "tensor parallelism of other models");
   if (!available(Feature::zero_plus_plus)) {
     refused("zero_optimization: {\"zero_quantized_weights\": true}", "ZeRO++");
   }

@@ -62,6 +62,7 @@ def build(kind):
 def sample(number):
     torch.manual_seed(100 + number)
     tokens = torch.randint(WORDS, (2, LENGTH))
+    tokens[0, 1] = 20  # the one that some models pad with
     return {"input_ids": tokens, "labels": tokens.clone()}
 
 

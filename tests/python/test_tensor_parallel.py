@@ -1,7 +1,6 @@
 """Tensor parallelism: ranks that split the layers of a model train as one rank with all of them does."""
 
 import copy
-import re
 
 import pytest
 import ranks
@@ -122,6 +121,18 @@ def test_half_precision_and_offload():
     compare(ranks.run(2, trained, "qwen2", 2, 2, offload), ranks.run(1, trained, "qwen2", 1, 2, {}))
 
 
+def recomputed(size, stage):
+    model = build("llama")
+    model.gradient_checkpointing_enable()
+    engine = deepspeed.initialize(model=model, config=config(size, stage))[0]
+    return *learn(engine, size, lambda engine: engine.get_global_grad_norm()), engine.whole_weights()
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_activations_computed_again_change_no_bit(stage):
+    assert same_bits(ranks.run(2, recomputed, 2, stage), ranks.run(2, trained, "llama", 2, stage, {}))
+
+
 def saved(folder, size, stage):
     engine = deepspeed.initialize(model=build("gpt2"), config=config(size, stage))[0]
     learn(engine, size, lambda engine: 0)
@@ -180,3 +191,46 @@ def test_groups_of_a_mesh_of_data_and_tensor_ranks():
         assert found == {"engine's data": [rank % 2, rank % 2 + 2], "data": [rank % 2, rank % 2 + 2],
                          "tensor": [rank - rank % 2, rank - rank % 2 + 1]}
         assert place == mp_rank == rank % 2 and size == 2
+
+
+class Own(torch.nn.Module):
+    """Names that nothing knows; query, key and value side by side in one weight; a norm of each head."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.mix, self.back = torch.nn.Linear(8, 48), torch.nn.Linear(16, 8)
+        self.norm, self.wide, self.narrow = torch.nn.LayerNorm(4), torch.nn.Linear(8, 12), torch.nn.Linear(12, 8)
+        self.out = torch.nn.Linear(8, 6)
+
+    def forward(self, x):
+        query, key, value = (part.unflatten(-1, (-1, 4)).transpose(1, 2) for part in self.mix(x).chunk(3, -1))
+        mixed = torch.nn.functional.scaled_dot_product_attention(self.norm(query), key, value)
+        x = x + self.back(mixed.transpose(1, 2).flatten(2))
+        return self.out(x + self.narrow(torch.tanh(self.wide(x)))).square().mean()
+
+
+RULES = {"use_default_specs": False, "layer_specs": [
+    {"patterns": ["mix\\.weight"], "partition_type": "column", "shape": [3, -1], "partition_dim": 1},
+    {"patterns": ["out"], "partition_type": "column", "gather_output": True},
+    {"patterns": ["wide\\."], "partition_type": "column"}, {"patterns": ["back|narrow"], "partition_type": "row"},
+    {"patterns": ["norm"], "partition_type": "skip", "grad_allreduce": True}]}
+
+
+def by_rules(size, stage):
+    section = {"tensor_parallel": {"autotp_size": size, "partition_config": RULES}}
+    engine = capstan.initialize(Own(), {**config(size, stage), **section})
+    norms = []
+    for step in range(3):
+        torch.manual_seed(step)
+        engine.backward(engine(torch.randn(2, 5, 8)))
+        engine.step()
+        norms.append(engine._report.grad_norm)
+    return norms, norms, engine.whole_weights(), sum(slice_of(p) is not None for p in engine.module.parameters())
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+def test_rules_of_a_user_say_how_layers_are_split(stage):
+    wanted, found = ranks.run(1, by_rules, 1, stage), ranks.run(2, by_rules, 2, stage)
+    compare(found, wanted)
+    assert found[0][3] == 3 * 2 + 2 + 2 + 1 + 1  # parts: of mix with its bias, of wide and out with theirs, of two rows

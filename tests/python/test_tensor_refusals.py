@@ -94,3 +94,20 @@ def of_pipeline():
 
 def test_a_pipeline_is_refused():
     assert "the layers of a pipeline" in ranks.run(4, of_pipeline)[0]
+
+
+def of_rules(rules, kind="llama"):
+    section = {"tensor_parallel": {"autotp_size": 2, "partition_config": rules}}
+    return _message(lambda: deepspeed.initialize(model=build(kind), config={**config(2, 1), **section}))
+
+
+def test_rules_that_cannot_be_followed_are_named():
+    column = {"patterns": [".*q_proj.weight"], "partition_type": "column"}
+    cases = [({"layer_specs": [column], "use_default_specs": False, "strict_mode": True}, "no rule says how 'model.layers.0.self_attn.k_proj' is split"),
+             ({"layer_specs": [{**column, "patterns": ["(x"]}]}, "no regular expression"),
+             ({"layer_specs": [{**column, "patterns": [".*norm.weight"]}]}, "'model.norm' is a LlamaRMSNorm, not a torch.nn.Linear"),
+             ({"layer_specs": [{**column, "partition_type": "both"}]}, "layer_specs[0].partition_type")]
+    for rules, words in cases:
+        assert words in ranks.run(2, of_rules, rules)[0]
+    tied = {"layer_specs": [{"patterns": ["lm_head"], "partition_type": "column", "gather_output": True}], "use_default_specs": False}
+    assert "only one of them is split" in ranks.run(2, of_rules, tied, "qwen2")[0]

@@ -56,7 +56,7 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
         self.mpu, self.mesh_device = mpu, mesh_device
         self._check_arguments(model, optimizer, lr_scheduler)
         sharded_params.check_values(model)
-        self._split(self._config.view.value("tensor_parallel.autotp_size"), self.all_ranks, optimizer)
+        self._split(self._config.view, self.all_ranks, optimizer)
         self._place(model, dont_change_device)
         # Masters start from the rounded values, as users of this interface know it.
         early = any(sharded_params.handle_of(p) is not None for p in model.parameters())

@@ -34,10 +34,10 @@ class EngineRanks:
             if sharded_params.handle_of(tensor) is None:
                 tensor.data = tensor.data.to(self.device)
 
-    def _split(self, size, group, optimizer):
+    def _split(self, config, group, optimizer):
         if tensor_parallel.size_of(self.mpu) > 1 and not self.is_pipeline:  # by layers of its own
             tensor_parallel.adopt(self.module, self.mpu)
-        super()._split(size, group, optimizer)
+        super()._split(config, group, optimizer)
 
     def _place_in_model(self):
         """Among the ranks that have parts of one model."""
