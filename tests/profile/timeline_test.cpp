@@ -1,13 +1,16 @@
 #include "capstan/profile/timeline.h"
 
 #include <chrono>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "capstan/profile/clock_offset.h"
+#include "capstan/profile/unit_times.h"
 
 namespace capstan::profile {
 namespace {
@@ -153,6 +156,28 @@ TEST(Timeline, EveryKindHasALaneAndEveryWaitACause) {
   EXPECT_EQ(cause_of("gradient norm"), Lane::reduce);
   EXPECT_EQ(cause_of("recv"), Lane::exchange);
   EXPECT_EQ(cause_of("disk"), Lane::disk);
+}
+
+TimelineSpan of_unit(const char* unit, const char* name, double begin, double end) {
+  TimelineSpan made = span(Lane::compute, name, begin, end);
+  made.unit = unit;
+  return made;
+}
+
+TEST(UnitTimes, AnInstantIsThatOfTheInnermostUnitAndNobodysWhileItWaits) {
+  const auto times = unit_times(
+      {of_unit("all", "forward", 0, 50), of_unit("a", "forward", 10, 30),
+       span(Lane::wait, "all_gather", 15, 20), span(Lane::wait, "disk", 20, 50, /*computes=*/false),
+       of_unit("a", "backward", 60, 90), of_unit("a", "recompute", 60, 70),
+       of_unit("b", "backward", 80, 90)});
+  using Names = std::pair<std::string, std::string>;
+  const std::map<Names, double> expected = {{{"all", "forward"}, 30},
+                                            {{"a", "forward"}, 15},
+                                            {{"a", "recompute"}, 10},
+                                            {{"a", "backward"}, 10},
+                                            {{"b", "backward"}, 10}};
+  EXPECT_EQ(times, expected);
+  EXPECT_TRUE(unit_times({}).empty());
 }
 
 // What two machines would see whose clocks are `apart`, with these ways there and back.

@@ -1,5 +1,6 @@
 #include "capstan/cli/train/step_costs.h"
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
@@ -9,6 +10,8 @@
 #include "capstan/base/error.h"
 #include "capstan/engine/engine_state.h"
 #include "capstan/io/failure.h"
+#include "capstan/profile/timeline.h"
+#include "capstan/profile/unit_times.h"
 
 namespace capstan::cli::train {
 namespace {
@@ -36,18 +39,15 @@ std::vector<models::PartCost> parts_of(Engine& engine, const models::Blueprint& 
   return parts;
 }
 
-double seconds(const profile::Record& record) {
-  return std::chrono::duration<double>(record.device.length).count();
-}
-
-double sum_of(const std::vector<profile::Record>& records, Kind kind, std::string_view name,
-              const std::string* unit = nullptr) {
-  double sum = 0;
-  for (const profile::Record& record : records) {
-    const bool counts = record.kind == kind && record.name == name;
-    if (counts && (unit == nullptr || record.unit == *unit)) sum += seconds(record);
+// Over the phases of a step.
+double phase_seconds(const std::vector<profile::TimelineSpan>& spans, std::string_view name) {
+  double sum_us = 0;
+  for (const profile::TimelineSpan& span : spans) {
+    if (span.lane == profile::Lane::phase && span.name == name) {
+      sum_us += span.end_us - span.begin_us;
+    }
   }
-  return sum;
+  return sum_us / 1e6;
 }
 
 }  // namespace
@@ -57,23 +57,29 @@ StepCosts::StepCosts(Engine& engine, const models::Blueprint& blueprint, std::in
 
 void StepCosts::begin(std::int64_t steps_before) {
   if (steps_before != engine_.options().profile.flops.step) return;
-  reader_.emplace(engine_.group().recorder(), profile::Kinds{Kind::compute, Kind::phase});
+  reader_.emplace(engine_.group().recorder(),
+                  profile::Kinds{Kind::compute, Kind::wait, Kind::phase});
   began_ = std::chrono::steady_clock::now();
 }
 
 std::optional<std::string> StepCosts::end() {
   if (!reader_) return std::nullopt;
   engine_.group().recorder()->settle();
-  const std::vector<profile::Record> records = reader_->take();
+  const std::vector<profile::TimelineSpan> spans =
+      profile::to_timeline(reader_->take(), engine_.group().rank(), 0).spans;
   reader_.reset();
   const profile::FlopsOptions& shown = engine_.options().profile.flops;
-  return costs_report(modules(records), facts(records),
+  const std::vector<profile::ModuleCost> costs = modules(spans);
+  return costs_report(costs, facts(spans, costs.front()),
                       {shown.depth, shown.top_modules, shown.detailed});
 }
 
 // A part without a time of its own has that of the units inside it, if there are any.
 std::vector<profile::ModuleCost> StepCosts::modules(
-    const std::vector<profile::Record>& records) const {
+    const std::vector<profile::TimelineSpan>& spans) const {
+  constexpr std::array<const char*, profile::kPassParts> kNames = {"forward", "backward",
+                                                                   "recompute"};
+  const auto times = profile::unit_times(spans);
   const auto micro_batches = static_cast<double>(engine_.options().batch.accumulation_steps);
   std::vector<profile::ModuleCost> modules;
   std::vector<std::size_t> open;
@@ -85,22 +91,19 @@ std::vector<profile::ModuleCost> StepCosts::modules(
                        {part.forward_flops, part.backward_flops, part.recomputed_flops}});
     open.resize(static_cast<std::size_t>(part.depth));
     open.push_back(modules.size() - 1);
-    if (part.unit.empty()) continue;
-    const profile::PerPart took = {sum_of(records, Kind::compute, "forward", &part.unit),
-                                   sum_of(records, Kind::compute, "backward", &part.unit),
-                                   sum_of(records, Kind::compute, "recompute", &part.unit)};
-    for (const std::size_t each : open) {
-      for (std::size_t i = 0; i < took.size(); ++i) {
-        // Recomputation runs inside of backward.
-        const double own = i == 1 ? took[1] - took[2] : took[i];
-        modules[each].seconds[i] += own / micro_batches;
+    for (std::size_t i = 0; i < kNames.size() && !part.unit.empty(); ++i) {
+      const auto found = times.find({part.unit, kNames[i]});
+      if (found == times.end()) continue;
+      for (const std::size_t each : open) {
+        modules[each].seconds[i] += found->second / 1e6 / micro_batches;
       }
     }
   }
   return modules;
 }
 
-profile::CostFacts StepCosts::facts(const std::vector<profile::Record>& records) const {
+profile::CostFacts StepCosts::facts(const std::vector<profile::TimelineSpan>& spans,
+                                    const profile::ModuleCost& model) const {
   const engine::Options& options = engine_.options();
   const auto micro_batches = static_cast<double>(options.batch.accumulation_steps);
   const layout::Mesh& mesh = engine_.mesh().mesh();
@@ -111,9 +114,9 @@ profile::CostFacts StepCosts::facts(const std::vector<profile::Record>& records)
           .model_ranks = mesh.size(layout::Axis::pipe) * mesh.size(layout::Axis::tensor),
           .micro_batch = options.batch.micro_samples,
           .micro_batches = options.batch.accumulation_steps,
-          .forward_s = sum_of(records, Kind::compute, "forward") / micro_batches,
-          .backward_s = sum_of(records, Kind::phase, "backward") / micro_batches,
-          .update_s = sum_of(records, Kind::phase, "step"),
+          .forward_s = model.seconds[0],
+          .backward_s = phase_seconds(spans, "backward") / micro_batches,
+          .update_s = phase_seconds(spans, "step"),
           .step_s = step.count(),
           .recompute_factor = options.profile.flops.recompute_factor};
 }

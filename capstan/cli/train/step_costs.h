@@ -12,6 +12,7 @@
 #include "capstan/models/blueprint.h"
 #include "capstan/profile/module_costs.h"
 #include "capstan/profile/recorder.h"
+#include "capstan/profile/timeline.h"
 
 namespace capstan::cli::train {
 
@@ -27,8 +28,9 @@ class StepCosts {
   std::optional<std::string> end();
 
  private:
-  std::vector<profile::ModuleCost> modules(const std::vector<profile::Record>& records) const;
-  profile::CostFacts facts(const std::vector<profile::Record>& records) const;
+  std::vector<profile::ModuleCost> modules(const std::vector<profile::TimelineSpan>& spans) const;
+  profile::CostFacts facts(const std::vector<profile::TimelineSpan>& spans,
+                           const profile::ModuleCost& model) const;
 
   Engine& engine_;
   const std::vector<models::PartCost> parts_;

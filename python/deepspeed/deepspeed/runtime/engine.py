@@ -279,14 +279,6 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
             log_dist(f"step={self.global_steps}, skipped={self.skipped_steps}, lr={self.get_lr()}, "
                      f"mom={self.get_mom()}", ranks=[0])
 
-    @property
-    def flops_profiler(self):
-        """What counted the step that flops_profiler names, on rank 0; None where nothing is asked for."""
-        if self._profile is None:
-            return None
-        from deepspeed.profiling.flops_profiler import FlopsProfiler
-        return FlopsProfiler(self.module, self, self.flops_profiler_recompute_fwd_factor())._take(self._profile.profile)
-
     def was_step_applied(self):
         return self._applied
 

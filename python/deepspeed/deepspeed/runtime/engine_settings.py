@@ -101,6 +101,14 @@ class EngineSettings:
     def communication_data_type(self):
         return self.core_config.reduce_dtype
 
+    @property
+    def flops_profiler(self):
+        """What counted the step that flops_profiler names, on rank 0; None where nothing is asked for."""
+        if self._profile is None:
+            return None
+        from deepspeed.profiling.flops_profiler import FlopsProfiler
+        return FlopsProfiler(self.module, self, self.flops_profiler_recompute_fwd_factor())._take(self._profile.profile)
+
     def param_dtype_name(self):
         """As the configuration spells it."""
         return SHORT_NAMES[self._config.view.param_dtype]

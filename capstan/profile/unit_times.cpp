@@ -1,0 +1,50 @@
+#include "capstan/profile/unit_times.h"
+
+#include <algorithm>
+#include <set>
+
+namespace capstan::profile {
+namespace {
+
+struct Edge {
+  double time_us = 0;
+  std::size_t span = 0;
+  bool begins = false;
+};
+
+}  // namespace
+
+std::map<std::pair<std::string, std::string>, double> unit_times(
+    const std::vector<TimelineSpan>& spans) {
+  std::vector<Edge> edges;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const bool counts =
+        spans[i].lane == Lane::compute || (spans[i].lane == Lane::wait && spans[i].computes);
+    if (!counts) continue;
+    edges.push_back({spans[i].begin_us, i, true});
+    edges.push_back({spans[i].end_us, i, false});
+  }
+  std::ranges::stable_sort(edges, {}, &Edge::time_us);
+  std::map<std::pair<std::string, std::string>, double> times;
+  std::set<std::pair<double, std::size_t>> computing;  // by begin
+  int waits = 0;
+  double now = 0;
+  for (const Edge& edge : edges) {
+    if (waits == 0 && !computing.empty()) {
+      const TimelineSpan& last = spans[computing.rbegin()->second];
+      times[{last.unit, last.name}] += edge.time_us - now;
+    }
+    now = edge.time_us;
+    const TimelineSpan& span = spans[edge.span];
+    if (span.lane == Lane::wait) {
+      waits += edge.begins ? 1 : -1;
+    } else if (edge.begins) {
+      computing.emplace(span.begin_us, edge.span);
+    } else {
+      computing.erase({span.begin_us, edge.span});
+    }
+  }
+  return times;
+}
+
+}  // namespace capstan::profile
