@@ -3,56 +3,14 @@
 #include <algorithm>
 #include <vector>
 
+#include "capstan/shard/unit_bytes.h"
+
 namespace capstan::shard {
 namespace {
 
 using store::MemoryKind;
 using store::MemoryUse;
 using store::Placement;
-
-struct UnitBytes {
-  std::int64_t whole = 0;  // gathered parameters
-  std::int64_t shard = 0;  // kept parameters
-  std::int64_t near = 0;   // our part of their second copy
-  std::int64_t local = 0;  // a flat gradient buffer
-  std::int64_t sum = 0;    // our shard of the sum
-  std::int64_t converted = 0;
-  std::int64_t whole_sum = 0;
-  std::int64_t states = 0;
-  bool released = false;
-  bool resident = false;
-
-  std::int64_t travelling() const { return converted > 0 ? converted : local; }
-};
-
-UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
-  const bool alone = unit.layout.world_size() == 1;
-  const bool sharded = settings.policy.shards_optimizer();
-  UnitBytes bytes;
-  bytes.resident = unit.resident;
-  bytes.released = settings.policy.params == Gather::per_use && !unit.resident;
-  bytes.shard =
-      bytes.released ? unit.layout.shard_elems() * size_bytes(unit.dtype) : unit.whole_bytes();
-  if (bytes.released && unit.near_shards > 0) bytes.near = unit.whole_bytes() / unit.near_shards;
-  bytes.whole = bytes.released && !alone ? unit.whole_bytes() : 0;
-  if (!unit.trainable) return bytes;
-  const std::int64_t padded = unit.layout.padded_elems();
-  const std::int64_t owned = sharded ? unit.layout.shard_elems() : padded;
-  const std::int64_t accum = size_bytes(settings.reduce.accum);
-  bytes.local = padded * size_bytes(unit.dtype);
-  bytes.sum = bytes.local;  // alone: the gradient buffer itself becomes the sum
-  if (!alone) {
-    bytes.sum = unit.layout.shard_elems() * accum;
-    const DType travel = unit.travel.value_or(settings.reduce.travel);
-    bytes.converted = unit.dtype == travel ? 0 : padded * size_bytes(travel);
-    bytes.whole_sum = sharded ? 0 : padded * accum;
-  }
-  const DType of_master = master_dtype(settings.states, unit.dtype);
-  const std::int64_t master = of_master == unit.dtype ? 0 : size_bytes(of_master);
-  const auto moments = static_cast<std::int64_t>(settings.states.moment_names.size());
-  bytes.states = owned * (master + moments * size_bytes(settings.states.moments));
-  return bytes;
-}
 
 // Gradient bytes while the units are reduced one after the other. `fill`: the buffers are filled on
 // the way (in backward; resident ones from its start, for every block has some of their parameters)
@@ -78,6 +36,36 @@ std::int64_t peak_of_reduction(const std::vector<UnitBytes>& order, bool fill, b
 }
 
 }  // namespace
+
+UnitBytes bytes_of(const UnitSpec& unit, const Settings& settings) {
+  const bool alone = unit.layout.world_size() == 1;
+  const bool sharded = settings.policy.shards_optimizer();
+  UnitBytes bytes;
+  bytes.resident = unit.resident;
+  bytes.released = settings.policy.params == Gather::per_use && !unit.resident;
+  bytes.shard =
+      bytes.released ? unit.layout.shard_elems() * size_bytes(unit.dtype) : unit.whole_bytes();
+  if (bytes.released && unit.near_shards > 0) bytes.near = unit.whole_bytes() / unit.near_shards;
+  bytes.whole = bytes.released && !alone ? unit.whole_bytes() : 0;
+  if (!unit.trainable) return bytes;
+  const std::int64_t padded = unit.layout.padded_elems();
+  const std::int64_t owned = sharded ? unit.layout.shard_elems() : padded;
+  const std::int64_t accum = size_bytes(settings.reduce.accum);
+  bytes.local = padded * size_bytes(unit.dtype);
+  bytes.wide = padded * std::max(accum, size_bytes(unit.dtype));
+  bytes.sum = bytes.local;  // alone: the gradient buffer itself becomes the sum
+  if (!alone) {
+    bytes.sum = unit.layout.shard_elems() * accum;
+    const DType travel = unit.travel.value_or(settings.reduce.travel);
+    bytes.converted = unit.dtype == travel ? 0 : padded * size_bytes(travel);
+    bytes.whole_sum = sharded ? 0 : padded * accum;
+  }
+  const DType of_master = master_dtype(settings.states, unit.dtype);
+  const std::int64_t master = of_master == unit.dtype ? 0 : size_bytes(of_master);
+  const auto moments = static_cast<std::int64_t>(settings.states.moment_names.size());
+  bytes.states = owned * (master + moments * size_bytes(settings.states.moments));
+  return bytes;
+}
 
 MemoryForecast forecast(const Plan& plan, const Settings& settings) {
   std::vector<UnitBytes> units;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "capstan/shard/plan.h"
-#include "capstan/shard/sharded_model.h"
+#include "capstan/shard/settings.h"
 #include "capstan/store/ledger.h"
 
 namespace capstan::shard {

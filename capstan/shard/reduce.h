@@ -11,20 +11,11 @@
 
 #include "capstan/comm/mesh_groups.h"
 #include "capstan/shard/local_grads.h"
-#include "capstan/shard/options.h"
 #include "capstan/shard/plan.h"
+#include "capstan/shard/settings.h"
 #include "capstan/shard/unit_groups.h"
 
 namespace capstan::shard {
-
-struct ReduceSettings {
-  ReduceSchedule schedule = ReduceSchedule::at_step;
-  DType accum = DType::fp32;   // of sums: local ones and our shard
-  DType travel = DType::fp32;  // on the wire
-  double before_sum = 1.0;     // every gradient is multiplied by this before it travels
-  bool overlap = true;         // false: wait for each reduction where it is issued
-  int blocks_of = 1;           // as comm::ReduceOptions
-};
 
 // Takes finished sums away: to another home than the device's memory.
 class GradSink {

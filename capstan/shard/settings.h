@@ -1,16 +1,15 @@
-// How one model is sharded: the engine's options as the core takes them.
+// How one model is sharded: the engine's options as the core takes them. Plain values.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "capstan/base/dtype.h"
 #include "capstan/base/option_names.h"
 #include "capstan/shard/homes.h"
 #include "capstan/shard/policy.h"
-#include "capstan/shard/reduce.h"
-#include "capstan/shard/states.h"
-#include "capstan/store/disk_homes.h"
+#include "capstan/store/stream_options.h"
 
 namespace capstan::shard {
 
@@ -20,6 +19,28 @@ struct GatherLimits {
   std::int64_t max_live_bytes = 0;   // above it nothing is prefetched or kept for later
   std::int64_t max_reuse_bytes = 0;  // a unit whose next use is nearer than this stays whole
 };
+
+struct ReduceSettings {
+  ReduceSchedule schedule = ReduceSchedule::at_step;
+  DType accum = DType::fp32;   // of sums: local ones and our shard
+  DType travel = DType::fp32;  // on the wire
+  double before_sum = 1.0;     // every gradient is multiplied by this before it travels
+  bool overlap = true;         // false: wait for each reduction where it is issued
+  int blocks_of = 1;           // as comm::ReduceOptions
+};
+
+// The optimizer's side of a unit.
+struct StateSettings {
+  DType master = DType::fp32;
+  DType moments = DType::fp32;
+  std::vector<std::string> moment_names;  // e.g. exp_avg, exp_avg_sq
+  double initial_moment = 0;
+};
+
+// Never narrower than the parameters themselves.
+constexpr DType master_dtype(const StateSettings& settings, DType params) {
+  return size_bytes(params) > size_bytes(settings.master) ? params : settings.master;
+}
 
 // What lives in host memory or on disks instead of the device.
 struct HostSettings {

@@ -7,21 +7,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "capstan/shard/settings.h"
 #include "capstan/shard/unit.h"
 
 namespace capstan::shard {
-
-struct StateSettings {
-  DType master = DType::fp32;
-  DType moments = DType::fp32;
-  std::vector<std::string> moment_names;  // e.g. exp_avg, exp_avg_sq
-  double initial_moment = 0;
-};
-
-// Never narrower than the parameters themselves.
-constexpr DType master_dtype(const StateSettings& settings, DType params) {
-  return size_bytes(params) > size_bytes(settings.master) ? params : settings.master;
-}
 
 // The elements of a unit that this rank updates: its shard, or everything where nothing is sharded.
 struct Owned {

@@ -9,17 +9,12 @@
 #include "capstan/io/ring.h"
 #include "capstan/profile/recorder.h"
 #include "capstan/store/home.h"
+#include "capstan/store/stream_options.h"
 #include "capstan/store/swap_files.h"
 #include "capstan/store/swap_reader.h"
 #include "capstan/store/swap_stream.h"
 
 namespace capstan::store {
-
-// How what passes through host memory gets there.
-struct StreamOptions {
-  io::Options io;
-  int buffer_count = 3;  // of the largest that is taken at a time
-};
 
 // Takes come in the order of ahead(), each once; what was taken is written behind it.
 class StreamedHome final : public Home {

@@ -13,14 +13,10 @@
 #include "capstan/io/ring.h"
 #include "capstan/profile/recorder.h"
 #include "capstan/store/pool.h"
+#include "capstan/store/stream_options.h"
 #include "capstan/store/swap_files.h"
 
 namespace capstan::store {
-
-struct ReadAhead {
-  io::Options io;
-  std::int64_t limit_bytes = 0;  // read ahead and not yet taken
-};
 
 // Owns:    reads in flight and their buffers, until they are taken.
 // Threads: one caller at a time.
