@@ -7,8 +7,10 @@ OptionNames option_names() {
       {"batch.accumulation_steps", "gradient_accumulation_steps"},
       {"batch.micro_samples", "train_micro_batch_size_per_gpu"},
       {"comm.backend", "capstan.backend"},
+      {"host", "cpu"},
       {"mesh", "sequence_parallel_size"},
       {"precision.optimizer_state", "capstan.optimizer_state_dtype"},
+      {"precision.params", "bf16.enabled, or fp16.enabled on GPUs before Ampere"},
       {"shard.leaf_modules", "zero_optimization.leaf_module"},
       {"shard.leaf_modules.names", "zero_optimization.leaf_module.names"},
       {"shard.max_reuse_bytes", "stage3_max_reuse_distance"},
@@ -19,6 +21,7 @@ OptionNames option_names() {
       {"store", "zero_optimization.offload_optimizer, offload_param"},
       {"store.optimizer.placement", "zero_optimization.offload_optimizer.device"},
       {"store.optimizer.ratio", "offload_optimizer.ratio"},
+      {"store.params.placement", "zero_optimization.offload_param.device"},
   }};
 }
 

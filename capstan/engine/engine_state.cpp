@@ -10,6 +10,7 @@
 #include "capstan/base/error.h"
 #include "capstan/engine/emulated_dtype.h"
 #include "capstan/engine/join_ranks.h"
+#include "capstan/engine/ladder.h"
 #include "capstan/engine/room.h"
 #include "capstan/engine/settings.h"
 #include "capstan/engine/shared_slices.h"
@@ -95,6 +96,8 @@ void EngineState::shard_model(const shard::ModelView& view) {
     count_slices_once(plan, mesh_->over(layout::Axis::tensor), view.home());
   }
   shard::Settings settings = shard_settings(options, mesh, state_settings(options));
+  settings.out_of_memory_advice = next_saving(
+      options, {.ranks = mesh.size(layout::kPeerAxes), .on_gpu = view.home().is_cuda()});
   comm::Group& peers = mesh_->over(layout::kPeerAxes);
   prepare_buffers(view.buffers, options.precision, peers);
   if (options.store.optimizer.auto_ratio && settings.host.used()) {

@@ -26,7 +26,7 @@ void guarded(const Common& common, Phase phase, const std::function<void()>& bod
           {.what = fmt::format("out of memory in {}: {}", name, what),
            .where = fmt::format("held by the engine: {}",
                                 store::to_text(common.sharded.places().device_ledger().now())),
-           .fix = next_saving(common.options)});
+           .fix = common.sharded.settings().out_of_memory_advice});
     }
     throw;
   }

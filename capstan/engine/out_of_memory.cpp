@@ -4,30 +4,8 @@
 #include <string_view>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
 namespace capstan::engine {
-
-std::string next_saving(const Options& options) {
-  if (!options.recompute.enabled) {
-    return "keep fewer activations: compute each block again in backward (activation "
-           "checkpointing)";
-  }
-  const OptionNames& names = options.names;
-  if (options.shard.stage < 2) return "shard the gradients: " + names("shard.stage") + " 2";
-  if (options.shard.stage < 3) return "shard the parameters: " + names("shard.stage") + " 3";
-  const bool keeps_more = options.shard.prefetch_bytes > 0 || options.shard.max_reuse_bytes > 0;
-  if (keeps_more) {
-    return fmt::format("keep fewer units whole: lower {} and {}, to 0 if need be",
-                       names("shard.max_reuse_bytes"), names("shard.prefetch_bytes"));
-  }
-  if (options.batch.micro_samples > 1) {
-    return fmt::format("halve the micro-batch ({} is {}) and double {}",
-                       names("batch.micro_samples"), options.batch.micro_samples,
-                       names("batch.accumulation_steps"));
-  }
-  return "use more ranks: every shard gets smaller";
-}
 
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;

@@ -7,6 +7,7 @@
 
 #include "capstan/engine/options.h"
 #include "capstan/engine/room.h"
+#include "capstan/engine/sharding.h"
 #include "capstan/shard/hooks.h"
 #include "capstan/shard/sharded_model.h"
 
@@ -15,23 +16,10 @@ namespace capstan::engine {
 // Throws one ConfigError that lists every option this engine cannot work with.
 void check(const Options& options, bool has_optimizer_factory);
 
-// How the sum over ranks becomes the average: a factor before it and one after.
-struct Averaging {
-  double before_sum = 1;
-  double after_sum = 1;
-};
-Averaging averaging(const comm::Options& options, int ranks);
-
-// The ranks as a grid. Throws ConfigError where they do not form groups as large as asked for.
-layout::Mesh make_mesh(const Options& options, int ranks);
-
 shard::Plan make_plan(const shard::ModelView& view, const Options& options,
                       const layout::Mesh& mesh);
-shard::StateSettings state_settings(const Options& options);
 // Which of the optimizer's states has this name, e.g. "exp_avg". Throws ConfigError for none.
 int moment_index(const shard::StateSettings& states, std::string_view name);
-shard::Settings shard_settings(const Options& options, const layout::Mesh& mesh,
-                               const shard::StateSettings& states);
 
 // Casts floating-point buffers as the options say; rank 0's become everybody's. Collective.
 void prepare_buffers(const std::vector<at::Tensor>& buffers, const precision::Options& options,
