@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "capstan/base/error.h"
+#include "capstan/models/tape.h"
 #include "capstan/recompute/options.h"
 
 namespace capstan::models {
@@ -45,6 +46,15 @@ struct Changes {
   std::optional<bool> weights_loaded_later;
   std::optional<recompute::Options> recompute;
   std::optional<BlockRange> part;  // the model is a stage of a pipeline
+};
+
+// What a pass does beside matrix products and attention.
+struct Moved {
+  double forward = 0;  // bytes that element-wise operations read and write for each token
+  double backward = 0;
+  double operations_forward = 0;  // of all kinds in a pass, each with the delay of a start
+  double operations_backward = 0;
+  double blocks = 1;  // of a forward's time, the share of the blocks
 };
 
 // How weight files name the tensors of a model.
@@ -90,6 +100,11 @@ class Blueprint {
   // Of the embeddings, of each block and of the output layer: what they cost in a pass, compared
   // with each other. Empty: a model of this kind cannot be cut into stages.
   virtual std::vector<double> layer_costs(std::int64_t /*tokens*/) const { return {}; }
+
+  virtual Moved moved_bytes(DType /*dtype*/) const { return {}; }
+  // Parameters, units and the memory of a forward and backward. No parameters: not known of models
+  // of this kind.
+  virtual Paper on_paper(const TapeOptions& /*how*/) const { return {}; }
 
   virtual FileNames file_names() const = 0;
   // config.json, with which transformers' from_pretrained() builds the same model.

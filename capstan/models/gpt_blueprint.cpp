@@ -73,6 +73,23 @@ std::vector<double> GptBlueprint::layer_costs(std::int64_t tokens) const {
   return costs;
 }
 
+// In units of one hidden vector of a token: two norms read and write one each, two additions two
+// and one, GELU four and four; backward likewise, with the sums for biases. Nothing is fused. Of
+// the output layer: logits become fp32, their logarithms of softmax, and the same backwards.
+Moved GptBlueprint::moved_bytes(DType dtype) const {
+  const auto width = static_cast<double>(options_.width);
+  const auto layers = static_cast<double>(options_.layers);
+  const auto vocab = static_cast<double>(options_.padded_vocab());
+  const auto element = static_cast<double>(size_bytes(dtype));
+  const bool wide = dtype == DType::fp32;
+  const double products = layers * 12 * width * width;
+  return {.forward = 18 * width * element * layers + (wide ? 12 : 18) * vocab,
+          .backward = 39 * width * element * layers + (wide ? 16 : 22) * vocab,
+          .operations_forward = 14 * layers + 8,
+          .operations_backward = 40 * layers + 12,
+          .blocks = products / (products + vocab * width)};
+}
+
 FileNames GptBlueprint::file_names() const {
   return {.root = "transformer.",
           .blocks = "h.",

@@ -4,6 +4,7 @@
 #include "capstan/models/blueprint.h"
 #include "capstan/models/config_file.h"
 #include "capstan/models/gpt_options.h"
+#include "capstan/models/gpt_tape.h"
 
 namespace capstan::models {
 
@@ -25,6 +26,8 @@ class GptBlueprint final : public Blueprint {
     return models::flops_per_token(options_, tokens);
   }
   std::vector<double> layer_costs(std::int64_t tokens) const override;
+  Moved moved_bytes(DType dtype) const override;
+  Paper on_paper(const TapeOptions& how) const override { return gpt_paper(options_, how); }
   FileNames file_names() const override;
   std::string config_json(std::int64_t end_of_text) const override;
   std::vector<ChosenSize> chosen_sizes() const override;
