@@ -24,6 +24,8 @@ void add_bench_command(CLI::App& app, int& exit_code);   // capstan bench io
 void add_report_command(CLI::App& app, int& exit_code);  // capstan report
 
 void add_pipeline_command(CLI::App& app, int& exit_code);  // capstan pipeline show
+void add_estimate_command(CLI::App& app, int& exit_code);  // capstan estimate
+void add_plan_command(CLI::App& app, int& exit_code);      // capstan plan
 
 // capstan train; hands its own words on to the engine.
 void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code);

@@ -14,6 +14,8 @@ int main(int argc, char** argv) {
     cli::add_report_command(app, exit_code);
     cli::add_bench_command(app, exit_code);
     cli::add_pipeline_command(app, exit_code);
+    cli::add_estimate_command(app, exit_code);
+    cli::add_plan_command(app, exit_code);
     cli::add_train_command(app, argc, argv, exit_code);
     cli::add_generate_command(app, argc, argv, exit_code);
   };

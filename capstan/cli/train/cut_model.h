@@ -1,6 +1,7 @@
-// A model cut into the stages of a pipeline.
+// What the stages of a pipeline share, and how they are told to people.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "capstan/engine/parts.h"
@@ -8,11 +9,6 @@
 #include "capstan/models/model.h"
 
 namespace capstan::cli::train {
-
-// The blocks of each stage: the slowest pass through a stage is as fast as it can be. Throws
-// ConfigError where the model cannot be cut into so many.
-std::vector<models::BlockRange> cut_model(const models::Blueprint& model, int stages,
-                                          std::int64_t tokens);
 
 // What the first stage and the last share, for the engine of one of them.
 std::vector<engine::SharedWeights> shared_weights(models::Model& model, int stages);

@@ -24,6 +24,7 @@
 #include "capstan/engine/together.h"
 #include "capstan/models/attention_choice.h"
 #include "capstan/models/make_model.h"
+#include "capstan/tune/workload.h"
 
 namespace capstan::cli::train {
 namespace {
@@ -126,7 +127,7 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
   if (!loaded) return kExitUserError;
   std::vector<models::BlockRange> parts;
   const bool cut = arguments.pipe == 1 || accepted(world.group(), logger, [&] {
-                     parts = cut_model(*blueprint, arguments.pipe, sequence_length(arguments));
+                     parts = tune::cut_model(*blueprint, arguments.pipe, sequence_length(arguments));
                    });
   if (!cut) return kExitUserError;
   const int tensor = resolved.engine.mesh.tensor;
