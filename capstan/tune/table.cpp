@@ -186,7 +186,7 @@ json::Value to_json(const MemoryRow& row) {
   const engine::Options& options = row.options;
   json::Value value{json::Object{}};
   value.add("stage", json::Value(options.shard.stage))
-      .add("placement", json::Value(placement_of(candidate)))
+      .add("placement", json::Value(placement_of(row)))
       .add("recompute", json::Value(options.recompute.enabled))
       .add("micro_batch", json::Value(options.batch.micro_samples))
       .add("device_bytes", json::Value(memory.device_need()))
