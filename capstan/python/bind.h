@@ -19,6 +19,7 @@ void bind_profile(pybind11::module_& module);
 void bind_params(pybind11::module_& module);
 void bind_reports(pybind11::module_& module);
 void bind_engine(pybind11::module_& module);
+void bind_estimate(pybind11::module_& module);
 void bind_stored(pybind11::module_& module);
 void bind_pipeline(pybind11::module_& module);
 

@@ -22,4 +22,5 @@ PYBIND11_MODULE(_C, module) {
   capstan::python::bind_checkpoint_files(module);
   capstan::python::bind_stored(module);
   capstan::python::bind_pipeline(module);
+  capstan::python::bind_estimate(module);
 }
