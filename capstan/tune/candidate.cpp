@@ -91,10 +91,14 @@ std::string title_of(const Workload& work) {
   const engine::Options& options = work.options;
   std::string title = fmt::format("stage {}", options.shard.stage);
   const store::Options& store = options.store;
-  if (store.params.placement != Placement::device) {
-    title += fmt::format(", all {}", where(store.params.placement));
-  } else if (store.optimizer.placement != Placement::device) {
-    title += fmt::format(", optimizer {}", where(store.optimizer.placement));
+  const bool params = store.params.placement != Placement::device;
+  const bool optimizer = store.optimizer.placement != Placement::device;
+  if (params || optimizer) {
+    title += fmt::format(", {} {}",
+                         params && optimizer ? "all"
+                         : params            ? "parameters"
+                                             : "optimizer",
+                         where(params ? store.params.placement : store.optimizer.placement));
   }
   if (options.mesh.tensor > 1) title += fmt::format(", tensor {}", options.mesh.tensor);
   if (options.mesh.pipe > 1) title += fmt::format(", pipe {}", options.mesh.pipe);

@@ -124,6 +124,15 @@ std::vector<engine::Options> all_ways(const engine::Options& options) {
   return all;
 }
 
+std::string trim_lines(const std::string& text) {
+  std::string trimmed;
+  for (const char c : text) {
+    while (c == '\n' && trimmed.ends_with(' ')) trimmed.pop_back();
+    trimmed += c;
+  }
+  return trimmed;
+}
+
 std::string memory_table(const std::vector<MemoryRow>& rows, const Machine& machine) {
   std::string text = fmt::format("{:<5}  {:<16}  {:<9}  {:>10}  {:>10}  {:>10}  {}\n", "stage",
                                  "placement", "recompute", "device", "host", "disk", "");
@@ -146,7 +155,7 @@ std::string memory_table(const std::vector<MemoryRow>& rows, const Machine& mach
       "\nP parameters  G gradients  O optimizer  A activations  B buffers  W workspace  r reserve"
       "{}; a full bar is {}\n",
       limit > 0 ? "  | end of the device" : "", format_bytes(scale));
-  return text;
+  return trim_lines(text);
 }
 
 std::string phase_table(const MemoryRow& row) {

@@ -23,6 +23,9 @@ std::string too_little(const MemoryEstimate& memory, int ranks, const Machine& m
 // Every stage with every placement that it can have, each with and without recomputation.
 std::vector<engine::Options> all_ways(const engine::Options& options);
 
+// Without spaces at the ends of lines.
+std::string trim_lines(const std::string& text);
+
 // A line and a bar for each: what fills the device at the worst moment.
 std::string memory_table(const std::vector<MemoryRow>& rows, const Machine& machine);
 // One of them, phase by phase.

@@ -60,7 +60,8 @@ class _Tape(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         made = [t.untyped_storage() for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
-        if self.in_backward and func is torch.ops.aten.add.Tensor:
+        # With gradients on, it is a forward that is computed again.
+        if self.in_backward and func is torch.ops.aten.add.Tensor and not torch.is_grad_enabled():
             self._add_in_place(args[0])
         for storage in made:
             if storage not in self._seen:

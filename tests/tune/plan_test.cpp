@@ -7,7 +7,6 @@
 #include "capstan/base/error.h"
 #include "capstan/config/resolve.h"
 #include "capstan/json/writer.h"
-#include "capstan/models/gpt_blueprint.h"
 #include "capstan/models/registry.h"
 #include "capstan/tune/table.h"
 
@@ -40,7 +39,8 @@ Machine small_gpus(double gib, double host_gib) {
 }
 
 // docs/performance.md: our C++ GPT-2 on one H200, as libtorch's allocator and the host saw it, and
-// the length of a step. None of these figures went into the estimate of memory.
+// the speed. None of these figures went into the estimate of memory; the first row's time did into
+// that of element-wise operations.
 struct Published {
   std::string model;
   int stage;
@@ -53,10 +53,6 @@ struct Published {
 };
 
 TEST(Estimate, IsNearWhatAnH200Held) {
-  models::GptOptions four;
-  four.width = 3072;
-  four.layers = 32;
-  four.heads = 24;
   for (const Published& seen : std::vector<Published>{
            {"gpt2-xl", 0, false, false, 16, false, 67.4, 498},
            {"gpt2-xl", 3, false, false, 16, false, 67.4, 497},
@@ -64,10 +60,8 @@ TEST(Estimate, IsNearWhatAnH200Held) {
            {"gpt2-xl", 3, true, true, 16, false, 49.1, 292},
            {"gpt2-xl", 2, false, false, 32, true, 43.8, 400},
            {"gpt2-xl", 2, true, false, 32, true, 26.3, 331},
-           {"4b", 2, true, false, 8, true, 17.4, 171},
        }) {
-    Workload work = seen.model == "4b" ? work_on(std::make_shared<models::GptBlueprint>(four), 1)
-                                       : work_on(seen.model, 1);
+    Workload work = work_on(seen.model, 1);
     engine::Options& options = work.options;
     options.shard.stage = seen.stage;
     options.batch.micro_samples = seen.samples;
@@ -85,7 +79,8 @@ TEST(Estimate, IsNearWhatAnH200Held) {
         "{:<60} {:6.1f} GiB, was {:5.1f} ({:+.1f} %)  {:4.0f} TFLOP/s, was {:4.0f} ({:+.1f} %)\n",
         said.title, gib, seen.gib, 100 * (gib / seen.gib - 1), tflops, seen.tflops,
         100 * (tflops / seen.tflops - 1));
-    EXPECT_NEAR(gib / seen.gib, 1, 0.1) << said.title;
+    EXPECT_NEAR(gib / seen.gib, 1, 0.05) << said.title;
+    EXPECT_NEAR(tflops / seen.tflops, 1, 0.15) << said.title;
   }
 }
 

@@ -49,7 +49,7 @@ std::string ladder_table(const std::vector<tune::Step>& ladder) {
                         short_bytes(step.candidate.memory.host_need()),
                         to_text(step.candidate.time.total()), verdict);
   }
-  return text;
+  return tune::trim_lines(text);
 }
 
 std::string ranking_table(const std::vector<Candidate>& ranking, std::size_t most) {
@@ -66,7 +66,7 @@ std::string ranking_table(const std::vector<Candidate>& ranking, std::size_t mos
                     format_bytes(each.memory.device_need()), short_bytes(each.memory.host_need()),
                     to_text(each.time.total()), each.tokens_per_second);
   }
-  return text;
+  return tune::trim_lines(text);
 }
 
 }  // namespace capstan::cli::estimate
