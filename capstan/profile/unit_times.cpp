@@ -6,7 +6,7 @@
 namespace capstan::profile {
 namespace {
 
-struct Edge {
+struct Boundary {
   double time_us = 0;
   std::size_t span = 0;
   bool begins = false;
@@ -16,32 +16,32 @@ struct Edge {
 
 std::map<std::pair<std::string, std::string>, double> unit_times(
     const std::vector<TimelineSpan>& spans) {
-  std::vector<Edge> edges;
+  std::vector<Boundary> boundaries;
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const bool counts =
         spans[i].lane == Lane::compute || (spans[i].lane == Lane::wait && spans[i].computes);
     if (!counts) continue;
-    edges.push_back({spans[i].begin_us, i, true});
-    edges.push_back({spans[i].end_us, i, false});
+    boundaries.push_back({spans[i].begin_us, i, true});
+    boundaries.push_back({spans[i].end_us, i, false});
   }
-  std::ranges::stable_sort(edges, {}, &Edge::time_us);
+  std::ranges::stable_sort(boundaries, {}, &Boundary::time_us);
   std::map<std::pair<std::string, std::string>, double> times;
   std::set<std::pair<double, std::size_t>> computing;  // by begin
   int waits = 0;
   double now = 0;
-  for (const Edge& edge : edges) {
+  for (const Boundary& boundary : boundaries) {
     if (waits == 0 && !computing.empty()) {
       const TimelineSpan& last = spans[computing.rbegin()->second];
-      times[{last.unit, last.name}] += edge.time_us - now;
+      times[{last.unit, last.name}] += boundary.time_us - now;
     }
-    now = edge.time_us;
-    const TimelineSpan& span = spans[edge.span];
+    now = boundary.time_us;
+    const TimelineSpan& span = spans[boundary.span];
     if (span.lane == Lane::wait) {
-      waits += edge.begins ? 1 : -1;
-    } else if (edge.begins) {
-      computing.emplace(span.begin_us, edge.span);
+      waits += boundary.begins ? 1 : -1;
+    } else if (boundary.begins) {
+      computing.emplace(span.begin_us, boundary.span);
     } else {
-      computing.erase({span.begin_us, edge.span});
+      computing.erase({span.begin_us, boundary.span});
     }
   }
   return times;

@@ -7,6 +7,7 @@
 #include "capstan/engine/engine_state.h"
 #include "capstan/engine/pipeline_stage.h"
 #include "capstan/pipeline/executor.h"
+#include "capstan/pipeline/schedules.h"
 #include "capstan/shard/torch_dtype.h"
 
 namespace capstan::cli::train {
