@@ -101,7 +101,10 @@ Section monitor(std::string path, std::string_view where, std::vector<Key> keys)
   section.keys = {flag("enabled", false)
                       .says("Write curves there.")
                       .costs("Reads the loss once per step; adds one small collective.")};
-  for (Key& key : keys) section.keys.push_back(std::move(key.own_per_rank()));
+  for (Key& key : keys) {
+    key.own_per_rank().costs("Nothing.");
+    section.keys.push_back(std::move(key));
+  }
   return section;
 }
 

@@ -1,5 +1,6 @@
 #include "capstan/engine/monitoring.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -27,6 +28,14 @@ void add_held(const store::Ledger& ledger, const std::string& where, HeldBytes& 
   }
 }
 
+// Of the first group that learns: one that serves no parameter has the rate 0. NaN where the
+// optimizer keeps its rates to itself.
+double rate_of(const std::vector<double>& rates) {
+  if (rates.empty()) return std::numeric_limits<double>::quiet_NaN();
+  const auto learns = std::ranges::find_if(rates, [](double rate) { return rate != 0; });
+  return learns == rates.end() ? 0.0 : *learns;
+}
+
 monitor::Facts facts_of(const Options& options, comm::MeshGroups& mesh, c10::Device device) {
   return {{"ranks", std::to_string(mesh.mesh().world_size())},
           {"device", device.str()},
@@ -45,7 +54,7 @@ monitor::StepStats stats_of(const StepReport& report, const Progress& progress,
   stats.step = progress.steps;
   stats.samples = progress.samples;
   stats.time_s = monitor::now_s();
-  stats.lr = report.lr.empty() ? 0.0 : report.lr.front();
+  stats.lr = rate_of(report.lr);
   stats.loss_scale = report.loss_scale;
   stats.scales_loss = precision.scales_loss();
   stats.grad_norm = report.grad_norm;

@@ -50,7 +50,7 @@ std::string run_line(const Facts& facts, const std::vector<ConfigValue>& config)
 std::string metrics_line(const StepStats& stats) {
   Json line = {{"step", stats.step},
                {"loss", finite_or_null(stats.loss)},
-               {"lr", stats.lr},
+               {"lr", finite_or_null(stats.lr)},
                {"loss_scale", stats.loss_scale},
                {"grad_norm", finite_or_null(stats.grad_norm)},
                {"skipped", stats.skipped}};

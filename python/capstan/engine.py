@@ -91,6 +91,7 @@ class Engine(Checkpoints, torch.nn.Module):
         self._boundary = None
         self._report = None
         self._sent_groups = None
+        self._tells_rates = self.given_optimizer is not None and monitors.any_of(self.core_config)
         self._take_over()
         self._profile = step_profile_of(self)
 
@@ -241,9 +242,12 @@ class Engine(Checkpoints, torch.nn.Module):
 
     def _send_groups(self):
         self._late.tell(self._log)
-        if not isinstance(self.given_optimizer, optimizers.KernelOptimizer):
+        if isinstance(self.given_optimizer, optimizers.KernelOptimizer):
+            groups = self.given_optimizer.hyper_params()
+        elif self._tells_rates:  # they are the optimizer's own: only monitors ask for them
+            groups = [{"lr": float(group["lr"])} for group in self.given_optimizer.param_groups]
+        else:
             return
-        groups = self.given_optimizer.hyper_params()
         if groups != self._sent_groups:
             self.core.set_groups(groups)
             self._sent_groups = groups

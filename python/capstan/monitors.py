@@ -139,6 +139,11 @@ def _make(make, where):
         raise IoError(f"the monitor cannot begin: {error}", where, "name a folder that can be made and written to") from error
 
 
+def any_of(config):
+    """Whether the figures of a step go anywhere."""
+    return bool(config.value("capstan.metrics")) or any(config.value(f"{section}.enabled") for section in KINDS)
+
+
 def writers(config):
     """Functions that take events (name, value, samples), one per monitor; None where this rank writes nothing at all."""
     if not is_first_rank():

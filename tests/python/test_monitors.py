@@ -123,6 +123,23 @@ def test_the_package_capstan_has_them_too(tmp_path):
     assert len(rows(tmp_path / "x", "train_loss")[1]) == 2
 
 
+def train_with_torch_optimizer(path):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.25)
+    config = {key: value for key, value in config_of(capstan={"metrics": path}).items() if key != "optimizer"}
+    engine = capstan.Engine(model, config, optimizer=optimizer)
+    for rate in (0.25, 0.125):
+        optimizer.param_groups[0]["lr"] = rate
+        engine.backward(engine(torch.ones(BATCH, 4)).square().mean())
+        engine.step()
+
+
+def test_the_rate_of_an_optimizer_object_is_told(tmp_path):
+    ranks.run(1, train_with_torch_optimizer, str(tmp_path / "m.jsonl"))
+    lines = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
+    assert [line["lr"] for line in lines if "step" in line] == [0.25, 0.125]
+
+
 class Lines(logging.Handler):
     def __init__(self):
         super().__init__(logging.WARNING)
