@@ -139,9 +139,15 @@ def _make(make, where):
         raise IoError(f"the monitor cannot begin: {error}", where, "name a folder that can be made and written to") from error
 
 
+def settings_of(config):
+    """The sections of a configuration; `enabled`: whether any of them is."""
+    sections = {name: Settings(config.section(name)) for name in KINDS}
+    return Settings({**sections, "enabled": any(section.enabled for section in sections.values())})
+
+
 def any_of(config):
     """Whether the figures of a step go anywhere."""
-    return bool(config.value("capstan.metrics")) or any(config.value(f"{section}.enabled") for section in KINDS)
+    return bool(config.value("capstan.metrics")) or settings_of(config).enabled
 
 
 def writers(config):

@@ -27,7 +27,7 @@ std::uint32_t number_at(const std::string& bytes, std::size_t at) {
   return number;
 }
 
-// TensorBoard's own reader reads the same file in tests/cli/test_monitors.py.
+// TensorBoard's own reader reads the same file in tests/cli/test_train_monitors.py.
 TEST(EventFile, IsRecordsWithTheirLengthsAndChecksums) {
   const test::TempFolder folder;
   EventFile file(folder.path());

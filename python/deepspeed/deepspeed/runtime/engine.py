@@ -7,6 +7,7 @@ import weakref
 import torch
 
 import capstan
+from capstan import monitors
 from capstan import params as sharded_params
 from capstan.engine import LEVELS, hidden_size_of
 from capstan._C import Progress, SpanReader
@@ -68,7 +69,7 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
         group, mesh = self._ranks()
         capstan.Engine.__init__(self, model, self._config, optimizer=base, group=group, device=self.device,
                                 travel=self._travel(model), mesh=mesh)
-        self.monitor = self.monitor or MonitorMaster(self._config.monitor_config)
+        self.monitor = self.monitor or MonitorMaster(monitors.settings_of(self._config.view))
         checkpointing.configure_from(self._config)
         self.optimizer = optimizer_choice.wrap_optimizer(self, base)
         self.lr_scheduler = optimizer_choice.choose_scheduler(self, lr_scheduler, base)
@@ -105,7 +106,7 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
         optimizer_choice.check_schedule(lr_scheduler, optimizer)
 
     def _make_monitors(self):
-        self.monitor = MonitorMaster(self._config.monitor_config)
+        self.monitor = MonitorMaster(monitors.settings_of(self._config.view))
         return self.monitor.writers() if self.global_rank == 0 else None
 
     @staticmethod
