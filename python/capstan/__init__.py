@@ -20,8 +20,15 @@ from capstan.sharded_init import sharded
 from capstan.states import read_local_state, read_state, write_local_state, write_state
 from capstan.stored_weights import StoredWeights, export_weights
 
+
+def estimate(model, batch, config=None, **more):
+    """How much memory training takes, without weights or a GPU; see capstan.estimates.estimate()."""
+    from capstan import estimates  # fake tensors take a while to import
+    return estimates.estimate(model, batch, config, **more)
+
+
 __version__ = "0.1.0"
 __all__ = ["CommError", "ConfigError", "Engine", "Error", "InternalError", "IoError", "NotAvailable", "OutOfMemoryError",
-           "PipelineEngine", "StoredWeights", "export_weights", "gathered", "init_distributed", "initialize", "optimizers",
-           "pipeline", "profiler", "read_local_state", "read_state", "sequence_parallel", "sharded", "tensor_parallel", "tiled",
-           "write_local_state", "write_state"]
+           "PipelineEngine", "StoredWeights", "estimate", "export_weights", "gathered", "init_distributed", "initialize",
+           "optimizers", "pipeline", "profiler", "read_local_state", "read_state", "sequence_parallel", "sharded",
+           "tensor_parallel", "tiled", "write_local_state", "write_state"]

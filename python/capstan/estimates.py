@@ -85,8 +85,8 @@ def _bytes(given, name):
         match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", str(given))
         size = int(float(match[1]) * _UNITS[match[2]]) if match and match[2] in _UNITS else -1
     if size < 0:
-        raise ConfigError(f"{name} is {given!r}, which is no size\n  where: capstan.estimate\n"
-                          f"  fix:   give bytes, or a text such as \"24GiB\"")
+        raise ConfigError(f"{name} is {given!r}, which is not a size", "capstan.estimate",
+                          'give bytes, or a text such as "24GiB"')
     return size
 
 
@@ -139,8 +139,8 @@ def _loss(output):
     if loss is None:
         loss = [t for t in pytree.tree_leaves(output) if isinstance(t, torch.Tensor) and t.requires_grad]
         if not loss:
-            raise ConfigError("the model's output has no gradient\n  where: capstan.estimate\n"
-                              "  fix:   give a batch with labels, or a model that trains something")
+            raise ConfigError("the model's output has no gradient", "capstan.estimate",
+                              "give a batch with labels, or a model that trains something")
         loss = loss[0]
     return loss if loss.dim() == 0 else loss.float().sum()
 
@@ -170,7 +170,8 @@ class _Trace:
             if needed:
                 module = self.modules[name]
                 handles.append(module.register_forward_pre_hook(self._before(unit), with_kwargs=True))
-                handles.append(module.register_forward_hook(self._after(unit)))
+                # Also where a forward that is computed again stops early.
+                handles.append(module.register_forward_hook(self._after(unit), always_call=True))
         for i, param in enumerate(self.params.values()):
             if param.requires_grad:
                 handles.append(param.register_post_accumulate_grad_hook(self._arrived(i)))
@@ -281,7 +282,7 @@ def estimate(model, batch, config=None, *, gpus=1, machine=None, gpu_memory=None
     ways where a Hugging Face model has gradient_checkpointing_enable(), else the model is taken as it is.
     """
     if not isinstance(gpus, int) or gpus < 1:
-        raise ConfigError(f"gpus is {gpus!r}\n  where: capstan.estimate\n  fix:   give 1 or more")
+        raise ConfigError(f"gpus is {gpus!r}", "capstan.estimate", "give 1 or more")
     if not isinstance(model, nn.Module):
         with torch.device("meta"):
             model = model()
