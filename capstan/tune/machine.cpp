@@ -70,7 +70,7 @@ Machine from_sheet(const Sheet& sheet) {
   return machine;
 }
 
-// A rough one: a rank on two cores with AVX2. `capstan bench machine` measures the real one.
+// A rough one: a rank on two cores with AVX2.
 Machine processor() {
   Machine machine;
   machine.name = "cpu";
@@ -113,7 +113,7 @@ constexpr std::array<Size, 3> kSizes = {{{"device_bytes", &Machine::device_bytes
 [[noreturn]] void refuse(const json::Document& document, const std::string& what) {
   throw ConfigError({.what = what,
                      .where = document.source,
-                     .fix = "write the file anew with: capstan bench machine --output FILE"});
+                     .fix = "docs/tools.md lists the keys of such a file"});
 }
 
 const json::Value& member(const json::Document& document, const char* key) {
@@ -153,7 +153,7 @@ Machine find_machine(const std::string& name_or_file) {
   throw ConfigError(
       {.what = fmt::format("there is no machine and no file called \"{}\"", name_or_file),
        .where = "--machine",
-       .fix = fmt::format("{}use one of {}, or a file that `capstan bench machine` wrote",
+       .fix = fmt::format("{}use one of {}, or a file with the keys that docs/tools.md lists",
                           nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest),
                           fmt::join(names, ", "))});
 }

@@ -1,5 +1,4 @@
-// What a machine can do, as figures: of this one as `capstan bench machine` measures it, or of
-// another by name. Plain values.
+// What a machine can do, as figures: by name, or from a file. Plain values.
 #pragma once
 
 #include <chrono>
@@ -41,7 +40,7 @@ struct Machine {
 
 // Built in, with public figures: h200, a100, rtx3090, ...; and "cpu", a rough one.
 std::vector<std::string> machine_names();
-// A name of those, or a file that `capstan bench machine` wrote. Throws ConfigError.
+// A name of those, or a file with the keys that to_json() writes. Throws ConfigError.
 Machine find_machine(const std::string& name_or_file);
 
 // Throws ConfigError that names the key.

@@ -42,9 +42,9 @@ void add_machine_options(CLI::App& command, Arguments& arguments) {
         ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 60));
   };
-  command.add_option("--machine", arguments.machine,
-                     fmt::format("{}; or a file from `capstan bench machine`",
-                                 fmt::join(tune::machine_names(), ", ")));
+  command.add_option(
+      "--machine", arguments.machine,
+      fmt::format("{}; or a JSON file (docs/tools.md)", fmt::join(tune::machine_names(), ", ")));
   command.add_option("-n,--gpus", arguments.gpus, "GPUs in all, one rank each (default: 1)")
       ->check(CLI::Range(1, 1 << 20));
   command.add_option("--gpus-per-host", arguments.gpus_per_host, "GPUs in each machine")
