@@ -38,12 +38,12 @@ class SplitBackward {
   // A node from which one way leads to inputs, and another one to parameters only.
   struct Fork {
     torch::autograd::Node* node;
-    torch::autograd::edge_list to_params;
+    std::vector<torch::autograd::Edge> to_params;
     Tensors arrived;  // the gradients of its outputs
   };
 
-  torch::autograd::edge_list outputs_;
-  torch::autograd::edge_list inputs_;  // invalid where one needs no gradient
+  std::vector<torch::autograd::Edge> outputs_;
+  std::vector<torch::autograd::Edge> inputs_;  // invalid where one needs no gradient
   std::vector<Fork> forks_;            // from the outputs to the inputs
   std::unordered_set<torch::autograd::Node*> beyond_;
 };

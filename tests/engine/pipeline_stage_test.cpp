@@ -231,7 +231,8 @@ TEST(PipelineStage, GradientsOfWeightsWaitWhereTheBackwardIsInHalves) {
         pipeline::Executor(make_schedule(Kind::zb_h1, shape), pipe, stage, at::kCPU).run();
         ASSERT_EQ(stage.before_forward.size(), 3u);
         // Stage 3 releases parameters between uses: there it is not split.
-        if (pipe.rank() == 1) EXPECT_EQ(stage.before_forward[1] == 0, halves && zero == 2);
+        if (pipe.rank() == 0) return;
+        EXPECT_EQ(stage.before_forward[1] == 0, halves && zero == 2);
       });
     }
   }
