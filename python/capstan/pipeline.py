@@ -78,7 +78,7 @@ class SplitModel(nn.Module):
         self.config, self.cuts = model.config, cuts
         self.num_stages, self.stage_id = len(cuts) - 1, stage
         self._family, self._tied = family, _is_tied(model, family)
-        self._first, self._last = stage == 0, stage == self.num_stages - 1
+        self._first, self._last = self.stage_id == 0, self.stage_id == self.num_stages - 1
         self._register(model, family)
         self._runs = [self._running(model, family)]  # in a list: it is no child, whose names would be others
 
@@ -208,8 +208,8 @@ def split(model, stages, *, cuts=None, weights=None, group=None):
 
 def split_as_configured(model, view, optimizer):
     """The model, or its stage where the configuration has several and it is in one piece."""
-    stages = view.value("pipeline.stages") or 1
-    if stages == 1 or hasattr(model, "stage_loss"):
+    stages = view.value("pipeline.stages")
+    if stages in (None, 1) or hasattr(model, "stage_loss"):
         return model
     if optimizer is not None:
         raise ConfigError("an optimizer over all of a model was given, but each rank trains one stage of it", "pipeline.stages",
