@@ -167,7 +167,8 @@ void EngineState::begin_trace() {
               .overlaps_reduction = options.shard.overlap_comm,
               .updates_on_host = options.store.optimizer.placement != store::Placement::device,
               .late_updates = host.late_updates,
-              .early_updates = host.early_bytes > 0}});
+              .early_updates = host.early_bytes > 0,
+              .names = options.names}});
   trace_->step_begins(run.progress.steps);
 }
 

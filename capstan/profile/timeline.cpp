@@ -106,38 +106,51 @@ void add_window(StepShares& shares, const std::vector<TimelineSpan>& spans,
 }
 
 std::string advice_for(Lane lane, const TracedSettings& settings) {
+  const OptionNames& names = settings.names;
+  const std::string accumulation = names("batch.accumulation_steps");
   switch (lane) {
     case Lane::gather:
       if (settings.stage == 3) {
-        return "parameters came too late: raise zero_optimization.stage3_prefetch_bucket_size, or "
-               "zero_optimization.stage3_param_persistence_threshold if the units are small";
+        return fmt::format("parameters came too late: raise {}, or {} if the units are small",
+                           names("shard.prefetch_bytes"),
+                           names("shard.persistence_threshold_elems"));
       }
-      return "updated parameters are gathered after each step: raise gradient_accumulation_steps";
+      return fmt::format("updated parameters are gathered after each step: raise {}", accumulation);
     case Lane::reduce:
-      if (!settings.overlaps_reduction) return "set zero_optimization.overlap_comm to true";
-      return "gradients are summed after backward has ended: raise gradient_accumulation_steps, or "
-             "lower zero_optimization.reduce_bucket_size so that sums begin earlier";
+      if (!settings.overlaps_reduction) {
+        return fmt::format("set {} to true", names("shard.overlap_comm"));
+      }
+      return fmt::format("sums of gradients take longer than the backward beside them: raise {}",
+                         accumulation);
     case Lane::exchange:
       if (settings.pipe > 1) {
-        return "stages wait for each other: raise gradient_accumulation_steps, so that more "
-               "micro-batches fill the pipeline, or cut the layers more evenly";
+        return fmt::format(
+            "stages wait for each other: raise {}, so that more micro-batches fill the pipeline, "
+            "or cut the layers more evenly",
+            accumulation);
       }
-      return "ranks exchange parts of sequences, or wait for the slowest one: lower "
-             "sequence_parallel_size, or compare the ranks in the timeline";
+      return fmt::format(
+          "ranks exchange parts of sequences, or wait for the slowest one: lower {}, "
+          "or compare the ranks in the timeline",
+          names("mesh"));
     case Lane::copy:
-      return "less offload moves less: raise capstan.device_bytes with offload_optimizer.ratio "
-             "\"auto\", or lower the ratio";
+      return fmt::format("less offload moves less: lower {}", names("store.optimizer.ratio"));
     case Lane::update:
       if (!settings.updates_on_host) {
-        return "the update is the optimizer's own work: raise gradient_accumulation_steps";
+        return fmt::format("the update is the optimizer's own work: raise {}", accumulation);
       }
-      if (!settings.late_updates) return "set capstan.late_updates to \"always\"";
-      if (!settings.early_updates) return "set capstan.early_updates to \"measured\"";
-      return "the host updates more than it can hide: lower "
-             "zero_optimization.offload_optimizer.ratio";
+      if (!settings.late_updates) {
+        return fmt::format("set {} to \"always\"", names("store.optimizer.late_updates"));
+      }
+      if (!settings.early_updates) {
+        return fmt::format("set {} to \"measured\"", names("store.optimizer.early_updates"));
+      }
+      return fmt::format("the host updates more than it can hide: lower {}",
+                         names("store.optimizer.ratio"));
     case Lane::disk:
-      return "the disk is too slow for what it is given: raise "
-             "zero_optimization.offload_optimizer.buffer_count, or keep some of it in memory";
+      return fmt::format(
+          "the disk is too slow for what it is given: raise {}, or keep some of it in memory",
+          names("store.optimizer.buffer_count"));
     case Lane::phase:
     case Lane::compute:
     case Lane::wait:

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "capstan/base/option_names.h"
 #include "capstan/profile/recorder.h"
 
 namespace capstan::profile {
@@ -90,6 +91,7 @@ struct TracedSettings {
   bool updates_on_host = false;
   bool late_updates = false;
   bool early_updates = false;
+  OptionNames names = {};  // what users call them
 };
 
 // "exposed: gather 3.1 %, update 12.0 %; computing 80.3 %"

@@ -93,23 +93,25 @@ StepShares exposing(Lane lane, double share) {
 
 TEST(Timeline, AdviceNamesTheSettingThatWouldHelpHere) {
   EXPECT_THAT(advice(exposing(Lane::gather, 0.1), {.stage = 3}),
-              ElementsAre(HasSubstr("stage3_prefetch_bucket_size")));
+              ElementsAre(HasSubstr("shard.prefetch_bytes")));
   EXPECT_THAT(advice(exposing(Lane::gather, 0.1), {.stage = 1}),
-              ElementsAre(HasSubstr("gradient_accumulation_steps")));
+              ElementsAre(HasSubstr("batch.accumulation_steps")));
   EXPECT_THAT(advice(exposing(Lane::reduce, 0.1), {.overlaps_reduction = false}),
-              ElementsAre(HasSubstr("overlap_comm")));
+              ElementsAre(HasSubstr("shard.overlap_comm")));
   EXPECT_THAT(advice(exposing(Lane::exchange, 0.1), {.pipe = 4}),
               ElementsAre(HasSubstr("micro-batches fill the pipeline")));
   TracedSettings offloaded{.stage = 2, .updates_on_host = true};
   EXPECT_THAT(advice(exposing(Lane::update, 0.1), offloaded),
-              ElementsAre(HasSubstr("capstan.late_updates")));
+              ElementsAre(HasSubstr("store.optimizer.late_updates")));
   offloaded.late_updates = true;
   EXPECT_THAT(advice(exposing(Lane::update, 0.1), offloaded),
-              ElementsAre(HasSubstr("capstan.early_updates")));
+              ElementsAre(HasSubstr("store.optimizer.early_updates")));
   offloaded.early_updates = true;
   EXPECT_THAT(advice(exposing(Lane::update, 0.1), offloaded),
-              ElementsAre(HasSubstr("offload_optimizer.ratio")));
+              ElementsAre(HasSubstr("store.optimizer.ratio")));
   EXPECT_THAT(advice(exposing(Lane::disk, 0.1), {}), ElementsAre(HasSubstr("buffer_count")));
+  const TracedSettings named{.stage = 3, .names = {{{"shard.prefetch_bytes", "their_key"}}}};
+  EXPECT_THAT(advice(exposing(Lane::gather, 0.1), named), ElementsAre(HasSubstr("their_key")));
   EXPECT_THAT(advice(exposing(Lane::gather, 0.01), {.stage = 3}), IsEmpty());
 }
 

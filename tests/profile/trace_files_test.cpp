@@ -78,7 +78,7 @@ TEST(ChromeTrace, IsWhatViewersRead) {
 TEST(TimelinePage, HoldsAllItNeedsAndNoNameEndsItsScript) {
   const std::string page = timeline_page(sample());
   EXPECT_THAT(page, HasSubstr("exposed: gather 20.0 %"));
-  EXPECT_THAT(page, HasSubstr("stage3_prefetch_bucket_size"));
+  EXPECT_THAT(page, HasSubstr("shard.prefetch_bytes"));
   EXPECT_THAT(page, Not(HasSubstr("</script><b>")));
   EXPECT_THAT(page, HasSubstr("\\u003c/script>\\u003cb>"));
   for (const char* const remote : {"http:", "https:", "src=", "@import", "url("}) {
@@ -91,8 +91,7 @@ TEST(TraceSummary, HasALinePerRankAndTheAdviceOnce) {
             "rank 0, stage 0: exposed: gather 20.0 %; computing 60.0 %, other 20.0 %\n"
             "rank 1, stage 0: exposed: gather 20.0 %; computing 60.0 %, other 20.0 %\n"
             "  gather costs 20.0 % of a step: parameters came too late: raise "
-            "zero_optimization.stage3_prefetch_bucket_size, or "
-            "zero_optimization.stage3_param_persistence_threshold if the units are small\n");
+            "shard.prefetch_bytes, or shard.persistence_threshold_elems if the units are small\n");
   EXPECT_EQ(trace_summary({}), "");
 }
 

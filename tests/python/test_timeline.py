@@ -62,8 +62,12 @@ def test_two_steps_of_two_ranks_are_drawn_and_no_bit_changes(stage, door, tmp_pa
     assert "exposed:" in (tmp_path / "timeline.html").read_text()
 
 
-def test_steps_that_are_no_range_are_refused(tmp_path):
+def refused(folder):
     config = {"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW"},
-              "capstan": {"trace": {"folder": str(tmp_path), "steps": [5, 3]}}}
+              "capstan": {"trace": {"folder": folder, "steps": [5, 3]}}}
     with pytest.raises(capstan.ConfigError, match="give two whole numbers"):
         capstan.initialize(Net(), config)
+
+
+def test_steps_that_are_no_range_are_refused(tmp_path):
+    ranks.run(1, refused, str(tmp_path))
