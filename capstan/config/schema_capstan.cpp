@@ -156,7 +156,7 @@ std::vector<Section> capstan_sections() {
   trace.keys = {
       text("folder", "null")
           .says("Where the two files go; null: no timeline is drawn.")
-          .costs("Within 2 % of the time of these steps; nothing in the others."),
+          .costs("A little time in these steps; nothing in the others."),
       numbers("steps", "[3, 5]")
           .says("The first and the last step, counted from 1.")
           .costs("More steps: larger files."),
