@@ -57,7 +57,8 @@ std::optional<json::Value> read(const std::filesystem::path& path) {
 
 TrialFiles::TrialFiles(const std::filesystem::path& results_dir,
                        const std::filesystem::path& exps_dir)
-    : results_(std::filesystem::absolute(results_dir)), exps_(std::filesystem::absolute(exps_dir)) {}
+    : results_(std::filesystem::absolute(results_dir)),
+      exps_(std::filesystem::absolute(exps_dir)) {}
 
 std::optional<Outcome> TrialFiles::known(const Experiment& experiment) const {
   const auto before = read(exps_ / (experiment.name + ".json"));
