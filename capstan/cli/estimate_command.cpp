@@ -23,22 +23,23 @@ struct EstimateArguments : estimate::Arguments {
   bool as_json = false;
 };
 
-std::vector<tune::Candidate> weigh_all(const EstimateArguments& arguments, tune::Workload work,
-                                       const tune::Machine& machine) {
-  if (!arguments.config.empty()) return {tune::weigh(work, machine)};
-  std::vector<tune::Candidate> rows;
-  for (const engine::Options& options : tune::all_ways(work.options)) {
+std::vector<capstan::tune::Candidate> weigh_all(const EstimateArguments& arguments,
+                                                capstan::tune::Workload work,
+                                                const capstan::tune::Machine& machine) {
+  if (!arguments.config.empty()) return {capstan::tune::weigh(work, machine)};
+  std::vector<capstan::tune::Candidate> rows;
+  for (const engine::Options& options : capstan::tune::all_ways(work.options)) {
     if (arguments.stage && *arguments.stage != options.shard.stage) continue;
     if (arguments.recompute && !options.recompute.enabled) continue;
     work.options = options;
-    rows.push_back(tune::weigh(work, machine));
+    rows.push_back(capstan::tune::weigh(work, machine));
   }
   return rows;
 }
 
 int run_estimate(const EstimateArguments& arguments) {
-  const tune::Machine machine = estimate::machine_of(arguments);
-  tune::Workload work = estimate::workload_of(arguments);
+  const capstan::tune::Machine machine = estimate::machine_of(arguments);
+  capstan::tune::Workload work = estimate::workload_of(arguments);
   const bool of_config = !arguments.config.empty();
   engine::MeshOptions& mesh = work.options.mesh;
   if (arguments.pipe > 1) mesh.pipe = arguments.pipe;
@@ -46,19 +47,19 @@ int run_estimate(const EstimateArguments& arguments) {
   if (arguments.sequence > 1) mesh.sequence = arguments.sequence;
   if (mesh.pipe > 1 && !of_config) work.options.batch.accumulation_steps = 4 * mesh.pipe;
   if (of_config && arguments.recompute) work.options.recompute.enabled = true;
-  const std::vector<tune::Candidate> all = weigh_all(arguments, work, machine);
+  const std::vector<capstan::tune::Candidate> all = weigh_all(arguments, work, machine);
   if (arguments.as_json) {
     json::Array values;
-    for (const tune::Candidate& each : all) values.push_back(estimate::to_json(each));
+    for (const capstan::tune::Candidate& each : all) values.push_back(estimate::to_json(each));
     fmt::print("{}\n", json::write(json::Value(std::move(values))));
     return 0;
   }
   fmt::print("{}\nmicro-batches of {}\n\n", estimate::describe(work, machine, arguments.model),
              work.options.batch.micro_samples);
-  std::vector<tune::MemoryRow> rows;
-  for (const tune::Candidate& each : all) rows.push_back(estimate::row_of(each));
-  fmt::print("{}", tune::memory_table(rows, machine));
-  if (rows.size() == 1) fmt::print("\n{}", tune::phase_table(rows.front()));
+  std::vector<capstan::tune::MemoryRow> rows;
+  for (const capstan::tune::Candidate& each : all) rows.push_back(estimate::row_of(each));
+  fmt::print("{}", capstan::tune::memory_table(rows, machine));
+  if (rows.size() == 1) fmt::print("\n{}", capstan::tune::phase_table(rows.front()));
   return 0;
 }
 

@@ -25,26 +25,28 @@ struct PlanArguments : estimate::Arguments {
   bool as_json = false;
 };
 
-void print_json(const tune::Plan& plan) {
+void print_json(const capstan::tune::Plan& plan) {
   json::Array ladder;
-  for (const tune::Step& step : plan.ladder) {
+  for (const capstan::tune::Step& step : plan.ladder) {
     json::Value row = estimate::to_json(step.candidate);
-    const char* const verdict = step.verdict == tune::Step::Verdict::taken    ? "taken"
-                                : step.verdict == tune::Step::Verdict::passed ? "passed"
-                                                                              : "not needed";
+    const char* const verdict = step.verdict == capstan::tune::Step::Verdict::taken ? "taken"
+                                : step.verdict == capstan::tune::Step::Verdict::passed
+                                    ? "passed"
+                                    : "not needed";
     ladder.push_back(row.add("step", json::Value(step.title)).add("verdict", json::Value(verdict)));
   }
   json::Array ranking;
-  for (const tune::Candidate& each : plan.ranking) ranking.push_back(estimate::to_json(each));
+  for (const capstan::tune::Candidate& each : plan.ranking)
+    ranking.push_back(estimate::to_json(each));
   json::Value value{json::Object{}};
   value.add("ladder", json::Value(std::move(ladder)))
       .add("ranking", json::Value(std::move(ranking)));
-  if (plan.best) value.add("config", tune::configuration_of(plan.best->work));
+  if (plan.best) value.add("config", capstan::tune::configuration_of(plan.best->work));
   fmt::print("{}\n", json::write(value));
 }
 
-void print_time(const tune::StepTime& time) {
-  const std::pair<const char*, tune::Seconds> parts[] = {
+void print_time(const capstan::tune::StepTime& time) {
+  const std::pair<const char*, capstan::tune::Seconds> parts[] = {
       {"compute", time.compute},      {"recompute", time.recompute},
       {"gather", time.gather},        {"reduce", time.reduce},
       {"update", time.update},        {"between layers", time.layers},
@@ -57,7 +59,7 @@ void print_time(const tune::StepTime& time) {
   fmt::print("a step: {}\n", text);
 }
 
-ConfigError nothing_fits(const tune::Plan& plan) {
+ConfigError nothing_fits(const capstan::tune::Plan& plan) {
   const std::string nearest =
       plan.smallest ? fmt::format("{}: {}", plan.smallest->title, plan.smallest->lacks)
                     : "no way to divide the model among these ranks";
@@ -69,17 +71,17 @@ ConfigError nothing_fits(const tune::Plan& plan) {
 }
 
 int run_plan(const PlanArguments& arguments) {
-  tune::Question ask{.work = estimate::workload_of(arguments),
-                     .machine = estimate::machine_of(arguments),
-                     .goal = tune::goal_named(arguments.goal),
-                     .nvme_paths = arguments.nvme_paths};
+  capstan::tune::Question ask{.work = estimate::workload_of(arguments),
+                              .machine = estimate::machine_of(arguments),
+                              .goal = capstan::tune::goal_named(arguments.goal),
+                              .nvme_paths = arguments.nvme_paths};
   if (ask.machine.on_gpu && ask.machine.device_bytes == 0) {
     throw ConfigError(
         {.what = "nothing says how much memory a GPU has",
          .where = "capstan plan",
          .fix = "name the machine, --machine a100, or its memory, --gpu-memory 24GiB"});
   }
-  const tune::Plan plan = tune::make_plan(ask);
+  const capstan::tune::Plan plan = capstan::tune::make_plan(ask);
   if (arguments.as_json) {
     print_json(plan);
   } else {
@@ -89,7 +91,7 @@ int run_plan(const PlanArguments& arguments) {
                estimate::ladder_table(plan.ladder));
   }
   if (!plan.best) throw nothing_fits(plan);
-  const std::string config = json::write(tune::configuration_of(plan.best->work)) + "\n";
+  const std::string config = json::write(capstan::tune::configuration_of(plan.best->work)) + "\n";
   if (!arguments.output.empty()) {
     io::write_durably(arguments.output, std::as_bytes(std::span(config)));
   }
@@ -103,7 +105,7 @@ int run_plan(const PlanArguments& arguments) {
   } else {
     fmt::print("\nwritten to {}; train with: capstan train --model {} --config {}{}\n",
                arguments.output, arguments.model, arguments.output,
-               tune::command_options(plan.best->work));
+               capstan::tune::command_options(plan.best->work));
   }
   return 0;
 }
@@ -115,7 +117,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   const auto arguments = std::make_shared<PlanArguments>();
   estimate::add_options(*command, *arguments);
   command->add_option("--goal", arguments->goal, "fastest, largest-batch or fewest-gpus")
-      ->check(CLI::IsMember(tune::goal_names()))
+      ->check(CLI::IsMember(capstan::tune::goal_names()))
       ->capture_default_str();
   command->add_option("--nvme", arguments->nvme_paths, "A folder on a fast disk for offloading");
   command->add_option("-o,--output", arguments->output, "Write the configuration to this file");

@@ -42,9 +42,9 @@ void add_machine_options(CLI::App& command, Arguments& arguments) {
         ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 60));
   };
-  command.add_option(
-      "--machine", arguments.machine,
-      fmt::format("{}; or a JSON file (docs/tools.md)", fmt::join(tune::machine_names(), ", ")));
+  command.add_option("--machine", arguments.machine,
+                     fmt::format("{}; or a JSON file (docs/tools.md)",
+                                 fmt::join(capstan::tune::machine_names(), ", ")));
   command.add_option("-n,--gpus", arguments.gpus, "GPUs in all, one rank each (default: 1)")
       ->check(CLI::Range(1, 1 << 20));
   command.add_option("--gpus-per-host", arguments.gpus_per_host, "GPUs in each machine")
@@ -106,14 +106,14 @@ void add_options(CLI::App& command, Arguments& arguments) {
   add_machine_options(command, arguments);
 }
 
-tune::Machine machine_of(const Arguments& arguments) {
-  tune::Machine machine;
+capstan::tune::Machine machine_of(const Arguments& arguments) {
+  capstan::tune::Machine machine;
   if (!arguments.machine.empty()) {
-    machine = tune::find_machine(arguments.machine);
+    machine = capstan::tune::find_machine(arguments.machine);
   } else if (arguments.on_cpu) {
-    machine = tune::find_machine("cpu");
+    machine = capstan::tune::find_machine("cpu");
   } else {
-    machine = tune::find_machine("a100");
+    machine = capstan::tune::find_machine("a100");
     machine.name = "";
     // Unless it was said, only what fits nowhere is refused.
     if (!arguments.gpu_bytes) machine.device_bytes = 0;
@@ -128,8 +128,8 @@ tune::Machine machine_of(const Arguments& arguments) {
   return machine;
 }
 
-tune::Workload workload_of(const Arguments& arguments) {
-  tune::Workload work;
+capstan::tune::Workload workload_of(const Arguments& arguments) {
+  capstan::tune::Workload work;
   work.model = blueprint_of(arguments);
   const models::Sizes sizes = work.model->sizes();
   work.tokens = arguments.tokens > 0 ? arguments.tokens : sizes.context;
@@ -151,7 +151,7 @@ tune::Workload workload_of(const Arguments& arguments) {
   return work;
 }
 
-std::string describe(const tune::Workload& work, const tune::Machine& machine,
+std::string describe(const capstan::tune::Workload& work, const capstan::tune::Machine& machine,
                      const std::string& model) {
   const auto billions = static_cast<double>(work.model->parameter_count()) / 1e9;
   std::string where = counted(work.ranks, machine.on_gpu ? "GPU" : "CPU rank");

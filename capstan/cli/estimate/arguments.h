@@ -43,11 +43,11 @@ struct Arguments {
 void add_options(CLI::App& command, Arguments& arguments);
 
 // Both throw ConfigError.
-tune::Machine machine_of(const Arguments& arguments);
-tune::Workload workload_of(const Arguments& arguments);
+capstan::tune::Machine machine_of(const Arguments& arguments);
+capstan::tune::Workload workload_of(const Arguments& arguments);
 
 // "gpt2-xl, 1.56 B parameters: micro-batches of 2 x 1024 tokens in bf16 on 2 GPUs (h200, ...)"
-std::string describe(const tune::Workload& workload, const tune::Machine& machine,
+std::string describe(const capstan::tune::Workload& workload, const capstan::tune::Machine& machine,
                      const std::string& model);
 
 }  // namespace capstan::cli::estimate

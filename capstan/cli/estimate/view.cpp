@@ -9,13 +9,13 @@
 namespace capstan::cli::estimate {
 namespace {
 
-using tune::Candidate;
+using capstan::tune::Candidate;
 
 std::string short_bytes(std::int64_t bytes) { return bytes == 0 ? "-" : format_bytes(bytes); }
 
 }  // namespace
 
-std::string to_text(tune::Seconds time) {
+std::string to_text(capstan::tune::Seconds time) {
   const double seconds = time.count();
   if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
   if (seconds >= 1e-3) return fmt::format("{:.3g} ms", seconds * 1e3);
@@ -23,7 +23,7 @@ std::string to_text(tune::Seconds time) {
 }
 
 json::Value to_json(const Candidate& candidate) {
-  json::Value value = tune::to_json(row_of(candidate));
+  json::Value value = capstan::tune::to_json(row_of(candidate));
   value.add("title", json::Value(candidate.title))
       .add("ranks", json::Value(candidate.work.ranks))
       .add("step_seconds", json::Value(candidate.time.total().count()))
@@ -31,17 +31,17 @@ json::Value to_json(const Candidate& candidate) {
   return value;
 }
 
-tune::MemoryRow row_of(const Candidate& candidate) {
+capstan::tune::MemoryRow row_of(const Candidate& candidate) {
   return {candidate.work.options, candidate.memory, candidate.lacks};
 }
 
-std::string ladder_table(const std::vector<tune::Step>& ladder) {
+std::string ladder_table(const std::vector<capstan::tune::Step>& ladder) {
   std::string text = fmt::format("{:<29}  {:>10}  {:>10}  {:>10}  {}\n", "step", "device", "host",
                                  "step takes", "");
-  for (const tune::Step& step : ladder) {
+  for (const capstan::tune::Step& step : ladder) {
     const std::string verdict =
-        step.verdict == tune::Step::Verdict::taken ? "taken: it fits"
-        : step.verdict == tune::Step::Verdict::not_needed
+        step.verdict == capstan::tune::Step::Verdict::taken ? "taken: it fits"
+        : step.verdict == capstan::tune::Step::Verdict::not_needed
             ? (step.candidate.fits() ? "not needed" : "not needed: " + step.candidate.lacks)
             : "passed: " + step.candidate.lacks;
     text += fmt::format("{:<29}  {:>10}  {:>10}  {:>10}  {}\n", step.title,
@@ -49,7 +49,7 @@ std::string ladder_table(const std::vector<tune::Step>& ladder) {
                         short_bytes(step.candidate.memory.host_need()),
                         to_text(step.candidate.time.total()), verdict);
   }
-  return tune::trim_lines(text);
+  return capstan::tune::trim_lines(text);
 }
 
 std::string ranking_table(const std::vector<Candidate>& ranking, std::size_t most) {
@@ -66,7 +66,7 @@ std::string ranking_table(const std::vector<Candidate>& ranking, std::size_t mos
                     format_bytes(each.memory.device_need()), short_bytes(each.memory.host_need()),
                     to_text(each.time.total()), each.tokens_per_second);
   }
-  return tune::trim_lines(text);
+  return capstan::tune::trim_lines(text);
 }
 
 }  // namespace capstan::cli::estimate

@@ -10,12 +10,12 @@
 
 namespace capstan::cli::estimate {
 
-tune::MemoryRow row_of(const tune::Candidate& candidate);
-json::Value to_json(const tune::Candidate& candidate);
+capstan::tune::MemoryRow row_of(const capstan::tune::Candidate& candidate);
+json::Value to_json(const capstan::tune::Candidate& candidate);
 
-std::string ladder_table(const std::vector<tune::Step>& ladder);
-std::string ranking_table(const std::vector<tune::Candidate>& ranking, std::size_t most);
+std::string ladder_table(const std::vector<capstan::tune::Step>& ladder);
+std::string ranking_table(const std::vector<capstan::tune::Candidate>& ranking, std::size_t most);
 // "21.3 ms"
-std::string to_text(tune::Seconds time);
+std::string to_text(capstan::tune::Seconds time);
 
 }  // namespace capstan::cli::estimate
