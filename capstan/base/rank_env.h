@@ -22,6 +22,9 @@ struct RankEnv {
                              // else's RANK and WORLD_SIZE), or empty for a single process
 };
 
+// Names the folder where every rank of a job leaves its notes, for `capstan doctor`.
+inline constexpr const char* kNotesVariable = "CAPSTAN_NOTES";
+
 // Empty values count as absent: `RANK= program` is how a shell unsets a variable for one command.
 using GetEnv = std::function<std::optional<std::string>(const std::string& name)>;
 

@@ -219,6 +219,7 @@ profile::Options to_profile(const Table& table) {
   }
   options.wall_clock_breakdown = table.flag("wall_clock_breakdown") || options.flops.enabled;
   options.memory_breakdown = table.flag("memory_breakdown");
+  options.find_nan = table.flag("capstan.find_nan");
   options.throughput = table.flag("timers.throughput.enabled");
   options.comms = {.enabled = table.flag("comms_logger.enabled"),
                    .all_ops = table.flag("comms_logger.prof_all"),

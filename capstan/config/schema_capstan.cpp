@@ -58,6 +58,10 @@ Section own_section() {
           .at_least(0)
           .says("End the run after this many skipped steps in a row; 0: never.")
           .costs("Finds a diverged run early."),
+      flag("find_nan", false)
+          .says("Name the first output of a unit and the first gradient that is not finite, in a "
+                "warning and for `capstan doctor`. See docs/tools.md.")
+          .costs("Every output and gradient is looked at, and the device is waited for each time."),
       integer("timeout_s", "600")
           .own_per_rank()
           .at_least(1)

@@ -4,6 +4,7 @@
 #include "capstan/comm/mesh_groups.h"
 #include "capstan/engine/checkpoint_types.h"
 #include "capstan/engine/monitoring.h"
+#include "capstan/engine/diary.h"
 #include "capstan/engine/options.h"
 #include "capstan/engine/run_log.h"
 #include "capstan/engine/run_state.h"
@@ -22,6 +23,7 @@ struct Common {
   const ModelExtras& extras;
   RunLog& log;
   Monitoring& monitoring;
+  Diary& diary;
   RunState& run;
   GradScale& scale;
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "capstan/base/error.h"
+#include "capstan/base/rank_env.h"
 #include "capstan/engine/emulated_dtype.h"
 #include "capstan/engine/join_ranks.h"
 #include "capstan/engine/ladder.h"
@@ -57,11 +58,15 @@ EngineState::EngineState(const ViewMaker& view, Options given, Parts parts)
       Monitoring::Parts{options, *mesh_, *sharded_,
                         parts.logger != nullptr ? *parts.logger : silence_},
       parts.monitors);
-  const Common common{options, *group_, *mesh_,       *sharded_, *updater_,
-                      extras_, *log_,   *monitoring_, run,       scale_};
+  const Common common{options, *group_,      *mesh_,  *sharded_, *updater_, extras_,
+                      *log_,   *monitoring_, *diary_, run,       scale_};
   early_ = std::make_unique<EarlyStep>(common, rates_);
   hooks_ =
       std::make_unique<shard::Hooks>(*sharded_, model, options.precision.cast_inputs, early_.get());
+  if (options.profile.find_nan) {
+    find_nan_ = std::make_unique<FindNan>(common, model);
+    hooks_->set_finite_watcher(find_nan_.get());
+  }
   backward_ = std::make_unique<Backward>(common, *hooks_);
   saver_ = std::make_unique<Saver>(common);
   aside_ = std::make_unique<StatesAside>(common, *saver_);
@@ -97,6 +102,7 @@ void EngineState::join(const Parts& parts, c10::Device device) {
   Logger& logger = parts.logger != nullptr ? *parts.logger : silence_;
   log_ = std::make_unique<RunLog>(logger, RunLog::Voice{group_->rank() == 0, options.log_level},
                                   options.profile, group_->recorder());
+  diary_ = std::make_unique<Diary>(process_env()(kNotesVariable).value_or(""), *mesh_);
 }
 
 void EngineState::shard_model(const shard::ModelView& view) {

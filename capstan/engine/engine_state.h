@@ -11,6 +11,7 @@
 #include "capstan/engine/access.h"
 #include "capstan/engine/backward.h"
 #include "capstan/engine/common.h"
+#include "capstan/engine/find_nan.h"
 #include "capstan/engine/loader.h"
 #include "capstan/engine/parts.h"
 #include "capstan/engine/saver.h"
@@ -63,6 +64,7 @@ class EngineState {
   std::unique_ptr<RunLog> log_;
   std::unique_ptr<Monitoring> monitoring_;
   std::unique_ptr<StepTrace> trace_;  // null: nothing is drawn
+  std::unique_ptr<Diary> diary_;
   Rates rates_;
   GradScale scale_;
   std::unique_ptr<GradGate> gate_;  // only where gradients are in GPU memory
@@ -70,6 +72,7 @@ class EngineState {
   std::unique_ptr<optim::WorkerPool> workers_;
   std::unique_ptr<Updater> updater_;
   std::unique_ptr<EarlyStep> early_;
+  std::unique_ptr<FindNan> find_nan_;  // null: nobody asked
   std::unique_ptr<shard::Hooks> hooks_;
   std::unique_ptr<Backward> backward_;
   std::unique_ptr<Saver> saver_;

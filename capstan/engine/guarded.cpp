@@ -13,11 +13,13 @@ namespace capstan::engine {
 void guarded(const Common& common, Phase phase, const std::function<void()>& body) {
   try {
     body();
-  } catch (const CommError&) {
+  } catch (const CommError& error) {
+    common.diary.failed(error.what());
     throw;  // the group knows already
   } catch (const std::exception& error) {
     const char* const name = phase == Phase::step ? "step" : "backward";
     const std::string what = device::error_text(error);
+    common.diary.failed(fmt::format("{} failed: {}", name, what));
     if (phase == Phase::step || common.group.size() > 1) {
       common.mesh.abort(fmt::format("rank {} failed in {}: {}", common.group.rank(), name, what));
     }

@@ -34,6 +34,10 @@ void RunLog::say(LogLevel level, const std::string& text) const {
   if (voice_.speaks || level == LogLevel::error) logger_.log(level, text);
 }
 
+void RunLog::say_on_any_rank(LogLevel level, const std::string& text) const {
+  if (level >= voice_.level) logger_.log(level, text);
+}
+
 void RunLog::phase_ended(Phase phase, store::Ledger& ledger) {
   if (clock_.has_value()) clock_->lap(phase);
   read_spans();

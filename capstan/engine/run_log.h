@@ -44,6 +44,8 @@ class RunLog {
          std::shared_ptr<profile::Recorder> recorder);
 
   void say(LogLevel level, const std::string& text) const;
+  // What each rank has to say by itself.
+  void say_on_any_rank(LogLevel level, const std::string& text) const;
 
   // From here on phases are timed. `device`: of the model, as in profile::SpanFacts.
   void begin(int device) { clock_.emplace(*recorder_, device); }

@@ -38,6 +38,7 @@ StepReport Step::take(std::optional<bool> boundary) {
   report.times = common_.log.step_ended(progress, report, common_.sharded.places().device_ledger());
   common_.monitoring.step_ended(report, progress);
   if (with_.trace != nullptr) with_.trace->step_ended(progress.steps);
+  common_.diary.step_ended(progress, common_.sharded, common_.log.owner());
   progress.samples_per_second = common_.log.samples_per_second();
   return report;
 }
@@ -78,6 +79,8 @@ StepReport Step::end_step() {
                             ? sharded.plan().params[static_cast<std::size_t>(*norm.non_finite)].name
                             : fmt::format("a parameter of stage {}", *norm.bad_stage);
     common_.log.say(LogLevel::warning, precision::skip_report(before, next, report.non_finite));
+    common_.diary.saw_non_finite(run.progress.steps,
+                                 fmt::format("the summed gradient of {}", report.non_finite));
     if (precision::stops_run(next.event)) {
       throw ConfigError(precision::stop_error(next, report.non_finite));
     }

@@ -50,8 +50,11 @@ struct Options {
   // Device time of forward, backward, reduce, step; waits for the device at the end of each step.
   bool wall_clock_breakdown = false;
   bool memory_breakdown = false;  // memory before and after each phase
-  bool throughput = true;         // the throughput part of the progress lines
-  std::string state_dump;         // logged once at start: every resolved option; empty: nothing
+  // Name the first output of a unit, and the first gradient, that is not finite; looking at each
+  // waits for the device.
+  bool find_nan = false;
+  bool throughput = true;  // the throughput part of the progress lines
+  std::string state_dump;  // logged once at start: every resolved option; empty: nothing
   CommsLoggerOptions comms;
   TrialOptions trial;
   FlopsOptions flops;

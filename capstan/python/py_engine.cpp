@@ -132,11 +132,12 @@ std::vector<std::pair<std::string, bool>> PyEngine::boundaries() const {
   const shard::Settings& settings = model.settings();
   const bool waits = settings.policy.params == shard::Gather::per_use ||
                      settings.host.late_updates || !engine_->options().profile.trace.folder.empty();
+  const bool looks = engine_->options().profile.find_nan;
   std::vector<std::pair<std::string, bool>> result;
   for (std::size_t i = 0; i < boundary_names_.size(); ++i) {
     const bool root = boundary_names_[i].empty();
     result.emplace_back(boundary_names_[i],
-                        waits && (root || !model.plan().boundary_units[i].empty()));
+                        looks || (waits && (root || !model.plan().boundary_units[i].empty())));
   }
   return result;
 }

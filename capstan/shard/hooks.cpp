@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -25,6 +26,11 @@ namespace {
 bool inside_autograd() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 bool needs_hook(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
+
+bool is_finite(const at::Tensor* tensor) {
+  if (!tensor->defined() || !tensor->is_floating_point()) return true;
+  return at::isfinite(tensor->detach()).all().item<bool>();
+}
 
 std::vector<nn::NamedUnit> chosen_units(torch::nn::Module& model, const Options& options) {
   const std::vector<nn::NamedUnit> units = nn::find_units(model);
@@ -219,6 +225,9 @@ void Hooks::end_forward(std::span<at::Tensor* const> outputs) {
   open_forwards_.pop_back();
   use->span.end();
   const bool recorded = at::GradMode::is_enabled();
+  if (finite_ != nullptr && !std::ranges::all_of(outputs, is_finite)) {
+    finite_->output_not_finite(use->boundary);
+  }
   if (recorded) hook_outputs(use, outputs);
   if (recorded && inside_autograd()) {
     // A recomputation: its backward follows at once, so the unit stays whole for it.
@@ -320,6 +329,7 @@ void Hooks::grad_arrived(int param) {
   if (graph_.value_or(graph) != graph) core_.gradients().reducer().saw_several_graphs();
   graph_ = graph;
   if (grad_factor_ != 1) grad.mul_(grad_factor_);
+  if (finite_ != nullptr && !is_finite(&grad)) finite_->gradient_not_finite(param);
   core_.grad_arrived(param, grad);
   grad.reset();
 }

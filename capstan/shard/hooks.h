@@ -37,6 +37,15 @@ class BackwardWatcher {
   virtual void backward_begins() = 0;
 };
 
+// Told of the first thing in each pass that is not finite. Each is looked at, which waits for the
+// device.
+class FiniteWatcher {
+ public:
+  virtual ~FiniteWatcher() = default;
+  virtual void output_not_finite(int boundary) = 0;
+  virtual void gradient_not_finite(int param) = 0;
+};
+
 // Gradients of leaf parameters go to the core as soon as autograd has them; a unit is whole while
 // its forward or backward runs.
 // Threads: hooks run on the thread that runs forward or backward.
@@ -92,6 +101,8 @@ class Hooks final : public nn::UnitObserver {
     double grad_factor = 1;
     std::string refusal;  // what the error says to do instead; empty: allowed
   };
+  // From here on; null: nobody looks. It must outlive the uses.
+  void set_finite_watcher(FiniteWatcher* finite) { finite_ = finite; }
   void set_foreign_backward(ForeignBackward foreign) { foreign_ = std::move(foreign); }
 
  private:
@@ -126,6 +137,7 @@ class Hooks final : public nn::UnitObserver {
 
   ShardedModel& core_;
   BackwardWatcher* watcher_;
+  FiniteWatcher* finite_ = nullptr;
   std::vector<at::Tensor> params_;
   std::vector<nn::UnitBase*> units_;
   std::vector<std::string> names_;                            // of boundaries
