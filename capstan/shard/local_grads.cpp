@@ -50,6 +50,9 @@ void LocalGrads::widen() {
 }
 
 void LocalGrads::put(int slot, const at::Tensor& grad) {
+  // libtorch adds a sparse tensor to the wrong place of memory where the other one begins inside of
+  // a storage, as slots do.
+  if (grad.is_sparse()) return put(slot, grad.to_dense());
   if (empty()) attach();
   char& filled = filled_[static_cast<std::size_t>(slot)];
   if (filled != 0) {
@@ -58,9 +61,7 @@ void LocalGrads::put(int slot, const at::Tensor& grad) {
     return;
   }
   filled = 1;
-  if (grad.is_sparse()) {
-    storage().slot(slot).zero_().add_(grad);
-  } else if (!copy_small(storage().slot(slot), grad)) {
+  if (!copy_small(storage().slot(slot), grad)) {
     storage().slot(slot).copy_(grad);
   }
 }
