@@ -27,6 +27,7 @@ void add_bench_command(CLI::App& app, int& exit_code);   // capstan bench io
 void add_report_command(CLI::App& app, int& exit_code);  // capstan report
 
 void add_page_command(CLI::App& app, int& exit_code);  // capstan page
+void add_doctor_command(CLI::App& app, int& exit_code);  // capstan doctor
 
 void add_pipeline_command(CLI::App& app, int& exit_code);  // capstan pipeline show
 void add_estimate_command(CLI::App& app, int& exit_code);  // capstan estimate

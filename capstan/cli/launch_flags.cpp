@@ -12,7 +12,9 @@
 #include <CLI/CLI.hpp>
 
 #include "capstan/base/error.h"
+#include "capstan/base/rank_env.h"
 #include "capstan/base/text.h"
+#include "capstan/cli/doctor/job_record.h"
 #include "capstan/launch/plan.h"
 #include "capstan/launch/ranks.h"
 #include "capstan/launch/run.h"
@@ -108,6 +110,9 @@ void add_rank_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_flag("--save_pid", flags.save_pid, "Write the launcher's process id to a file");
   command.add_option("--enable_each_rank_log", flags.log_folder,
                      "Also write one log file per rank into this folder");
+  command.add_option("--log-dir,--log_dir", flags.run_folder,
+                     "Leave in this folder what `capstan doctor` reads: each rank's log, how it "
+                     "ended and what it waited for");
   command.add_flag("--no_prefix", flags.no_prefix, "Do not write [rank N] before each line");
   command.add_flag("--dry-run,--dry_run", flags.dry_run, "Show what would be started, and stop");
   command.add_flag("-q,--quiet", flags.quiet, "Print only the output of the ranks, and errors");
@@ -178,8 +183,23 @@ void complete_options(LaunchFlags& flags) {
   }
 }
 
+namespace {
+
+// Where ranks leave their notes; empty: nobody asked.
+std::string take_run_folder(LaunchFlags& flags) {
+  if (flags.run_folder.empty()) return "";
+  const std::filesystem::path folder = std::filesystem::absolute(flags.run_folder);
+  if (flags.log_folder.empty()) flags.log_folder = folder / "logs";
+  const std::string notes = folder / doctor::kFolder;
+  flags.options.extra_env[kNotesVariable] = notes;
+  return notes;
+}
+
+}  // namespace
+
 int run_launch(LaunchFlags& flags) {
   complete_options(flags);
+  const std::string notes = take_run_folder(flags);
   const launch::Machine machine = launch::this_machine();
   const launch::Plan plan = launch::make_plan(flags.options, machine);
   if (flags.dry_run) {
@@ -201,7 +221,9 @@ int run_launch(LaunchFlags& flags) {
   launch::RunOptions run_options;
   run_options.prefix = !flags.no_prefix;
   run_options.log_folder = flags.log_folder;
-  return launch::run(plan, run_options).exit_code;
+  if (notes.empty()) return launch::run(plan, run_options).exit_code;
+  return doctor::run_and_record(plan, run_options, notes,
+                                launch::shell_join(flags.options.program.words));
 }
 
 void open_missing_standard_files() {

@@ -26,6 +26,7 @@ struct LaunchFlags {
   bool dry_run = false;
   bool quiet = false;
   std::string log_folder;
+  std::string run_folder;  // what `capstan doctor` reads goes here
 };
 
 // CLI11 does not show what a command leaves to the program that it starts.

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
     cli::add_launch_agent_command(app, exit_code);
     cli::add_tune_command(app, exit_code);
     cli::add_report_command(app, exit_code);
+    cli::add_doctor_command(app, exit_code);
     cli::add_bench_command(app, exit_code);
     cli::add_page_command(app, exit_code);
     cli::add_pipeline_command(app, exit_code);

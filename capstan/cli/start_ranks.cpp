@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "capstan/base/error.h"
 #include "capstan/base/rank_env.h"
+#include "capstan/cli/doctor/job_record.h"
 #include "capstan/cli/exec_engine.h"
 #include "capstan/cli/train/progress_view.h"
 #include "capstan/config/resolve.h"
@@ -58,8 +60,16 @@ int default_ranks(const std::string& device, int on_cpu) {
   return std::min(on_cpu, machine.cores);
 }
 
-int start_ranks(int ranks, std::vector<std::string> words, const CheckRun& check) {
+std::string notes_folder(const std::string& run_folder) {
+  if (run_folder.empty()) return "";
+  return std::filesystem::absolute(run_folder) / doctor::kFolder;
+}
+
+int start_ranks(int ranks, std::vector<std::string> words, const CheckRun& check,
+                const std::string& notes) {
+  const std::string command = "capstan " + launch::shell_join(words);
   launch::Options options;
+  if (!notes.empty()) options.extra_env[kNotesVariable] = notes;
   words.insert(words.begin(), engine_path().string());
   options.program.words = std::move(words);
   options.program.python = false;
@@ -71,7 +81,8 @@ int start_ranks(int ranks, std::vector<std::string> words, const CheckRun& check
   check(plan.world_size(), plan.launcher != launch::Launcher::slurm);
   launch::RunOptions run_options;
   run_options.prefix = false;
-  return launch::run(plan, run_options).exit_code;
+  if (notes.empty()) return launch::run(plan, run_options).exit_code;
+  return doctor::run_and_record(plan, run_options, notes, command);
 }
 
 }  // namespace capstan::cli

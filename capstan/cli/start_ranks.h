@@ -26,7 +26,12 @@ void calm_openmp_threads(const std::string& config);
 // machine. What it throws is told once, and no rank is started.
 using CheckRun = std::function<void(int world_size, bool here)>;
 
-// The exit code of all.
-int start_ranks(int ranks, std::vector<std::string> words, const CheckRun& check);
+// Where ranks leave what `capstan doctor` reads: inside of the run's folder. Empty, as without one:
+// nowhere.
+std::string notes_folder(const std::string& run_folder);
+
+// The exit code of all. `notes` as from notes_folder().
+int start_ranks(int ranks, std::vector<std::string> words, const CheckRun& check,
+                const std::string& notes = "");
 
 }  // namespace capstan::cli

@@ -1,4 +1,6 @@
 // capstan train: starts the ranks of a training run, or becomes one.
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -6,7 +8,9 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "capstan/base/rank_env.h"
 #include "capstan/cli/command.h"
+#include "capstan/cli/doctor/job_record.h"
 #include "capstan/cli/exec_engine.h"
 #include "capstan/cli/piped_file.h"
 #include "capstan/cli/start_ranks.h"
@@ -33,14 +37,28 @@ void add_train_command(CLI::App& app, int argc, char** argv, int& exit_code) {
     words.insert(words.end(), piped.begin(), piped.end());
     const int ranks = arguments->ranks > 0 ? arguments->ranks : default_ranks(arguments->device, 2);
     calm_openmp_threads(arguments->config);
-    if (started_as_rank() || ranks == 1) exec_engine(words);
-    exit_code = start_ranks(ranks, words, [&](int world_size, bool here) {
-      const bool on_gpus = arguments->device != "cpu" && !launch::this_machine().devices.empty();
-      train::training_config(*arguments, {arguments->no_communication ? 1 : world_size, on_gpus});
-      train::sequence_length(*arguments);
-      if (here) return train::check_places(*arguments);
-      refuse_piped_elsewhere(piped);
-    });
+    const std::string notes = notes_folder(arguments->checkpoint.save);
+    if (started_as_rank() || ranks == 1) {
+      if (!notes.empty() && !started_as_rank()) {
+        std::error_code ignored;
+        doctor::clear_folder(notes);
+        std::filesystem::create_directories(notes, ignored);
+      }
+      if (!notes.empty()) ::setenv(kNotesVariable, notes.c_str(), /*overwrite=*/0);
+      exec_engine(words);
+    }
+    exit_code = start_ranks(
+        ranks, words,
+        [&](int world_size, bool here) {
+          const bool on_gpus =
+              arguments->device != "cpu" && !launch::this_machine().devices.empty();
+          train::training_config(*arguments,
+                                 {arguments->no_communication ? 1 : world_size, on_gpus});
+          train::sequence_length(*arguments);
+          if (here) return train::check_places(*arguments);
+          refuse_piped_elsewhere(piped);
+        },
+        notes);
   });
 }
 

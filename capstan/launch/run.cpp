@@ -92,6 +92,7 @@ class Job final : public ProcessEvents {
   Master master_;
   bool agents_started_ = false;
 
+  const Clock::time_point began_ = Clock::now();
   bool stopping_ = false;
   std::optional<Clock::time_point> carriers_due_;  // when carriers that linger are stopped
   std::optional<Clock::time_point> links_due_;     // how long links may outlive their carriers
@@ -201,6 +202,8 @@ void Job::on_exit(std::size_t index, const Ending& ending) {
 
 void Job::on_rank_end(int rank, const Ending& ending) {
   endings_[static_cast<std::size_t>(rank)] = ending;
+  result_.ended_after[static_cast<std::size_t>(rank)] =
+      std::chrono::duration_cast<milliseconds>(Clock::now() - began_);
   screen_.rank_ended(rank);
   if (ending.failed()) fail(rank, ending.code(), fmt::format("rank {} {}", rank, describe(ending)));
 }
@@ -375,6 +378,7 @@ void Job::report(int left_behind) {
 }
 
 Result Job::run() {
+  result_.ended_after.resize(endings_.size());
   poller_.watch_readable(signals_.fd(), [this] { handle_signals(); });
   start();
   while (!is_over()) turn();
@@ -382,8 +386,9 @@ Result Job::run() {
   poller_.watch_readable(signals_.fd(), [] {});
   report(left_behind);
   poller_.unwatch_readable(signals_.fd());
-  for (std::optional<Ending>& ending : endings_) {
-    result_.endings.push_back(ending.value_or(Ending{}));
+  for (int rank = 0; rank < plan_.world_size(); ++rank) {
+    result_.endings.push_back(endings_[static_cast<std::size_t>(rank)].value_or(Ending{}));
+    result_.lines_of_ranks.push_back(screen_.last_lines(rank));
   }
   return std::move(result_);
 }

@@ -1,6 +1,7 @@
 // Carries out a plan: starts its processes, shows their output, and answers for all of them.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,8 @@ struct Result {
   std::string sentence;                 // what ended the job; empty when every rank exited with 0
   std::vector<std::string> last_lines;  // of the rank that failed first
   std::vector<Ending> endings;          // by rank
+  std::vector<std::chrono::milliseconds> ended_after;    // by rank: since the start of the job
+  std::vector<std::vector<std::string>> lines_of_ranks;  // by rank: as last_lines
 };
 
 // Returns when every rank has ended and no process is left behind. The first failure stops all

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -192,6 +193,14 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
   if (checkpoint.wait_for_saves || !resolved.table.given("checkpoint.writer.decoupled")) {
     resolved.engine.checkpoint.asynchronous =
         !checkpoint.save.empty() && !checkpoint.wait_for_saves;
+  }
+  // For `capstan doctor`, where the program that starts the ranks made its folder.
+  std::string& metrics = resolved.engine.monitor.metrics;
+  const std::string diagnosis = checkpoint.save + "/diagnosis";
+  std::error_code none;
+  if (metrics.empty() && !checkpoint.save.empty() &&
+      std::filesystem::is_directory(diagnosis, none)) {
+    metrics = diagnosis + "/metrics.jsonl";
   }
   return resolved;
 }

@@ -120,7 +120,7 @@ void Trainer::resume_run() {
     view_->note(fmt::format("no checkpoint in {}: starting from the beginning", folder));
   if (!resumed) return;
   if (monitors_ != nullptr)
-    read_losses(metrics_path(arguments_.output), engine_.progress().steps, curve_);
+    read_losses(engine_.options().monitor.metrics, engine_.progress().steps, curve_);
   if (view_) tell_other_schedule(*resumed);
 }
 
