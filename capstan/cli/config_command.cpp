@@ -14,6 +14,8 @@
 #include "capstan/config/json_schema.h"
 #include "capstan/config/resolve.h"
 #include "capstan/json/writer.h"
+#include "capstan/schedule/curriculum.h"
+#include "capstan/schedule/layer_drop.h"
 
 namespace capstan::cli {
 namespace {
@@ -59,6 +61,10 @@ config::Resolved resolve_arguments(const ConfigArguments& arguments) {
   print_warnings(outcome.warnings);
   if (!outcome.resolved)
     throw ConfigError(config::join_problems(outcome.problems, document.source));
+  if (outcome.resolved->curriculum) {
+    schedule::check(*outcome.resolved->curriculum, "curriculum_learning");
+  }
+  if (outcome.resolved->layer_drop) schedule::check(*outcome.resolved->layer_drop);
   return *std::move(outcome.resolved);
 }
 

@@ -27,6 +27,11 @@ bool asks_for_reports(const Table& table);
 precision::Options to_precision(const Table& table);
 std::optional<optim::Options> to_optimizer(const Table& table);
 std::optional<schedule::Options> to_schedule(const Table& table);
+// Unset where the sections are not enabled.
+std::optional<schedule::Curriculum> to_curriculum(const Table& table);
+std::optional<schedule::LayerDrop> to_layer_drop(const Table& table);
+// The growth that the section `path` describes, enabled or not.
+schedule::Curriculum growth_in(const Table& table, const std::string& path);
 shard::Options to_shard(const Table& table);
 store::Options to_store(const Table& table);
 profile::Options to_profile(const Table& table);

@@ -150,8 +150,9 @@ std::vector<std::string> keys_of(const Schema& schema, Feature feature) {
   };
   for (const Section& section : schema.sections()) {
     // A section below one that is listed goes without saying.
-    const bool below = section.path.find('.') != std::string::npos &&
-                       !section.path.starts_with("zero_optimization.");
+    const bool below = std::ranges::any_of(schema.sections(), [&](const Section& other) {
+      return other.feature == feature && section.path.starts_with(other.path + ".");
+    });
     if (section.feature == feature && section.when.empty() && !below) {
       add(fmt::format("`{}`", section.path));
     }

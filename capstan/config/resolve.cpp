@@ -146,7 +146,11 @@ Outcome check(const json::Document& document, const Context& context) {
   check_data_parallel_size(table, batch, document.source, outcome.problems);
   if (!outcome.problems.empty()) return outcome;
 
-  Resolved resolved{.engine = to_engine(table), .data = to_data(table), .tune = to_tune(table)};
+  Resolved resolved{.engine = to_engine(table),
+                    .data = to_data(table),
+                    .tune = to_tune(table),
+                    .curriculum = to_curriculum(table),
+                    .layer_drop = to_layer_drop(table)};
   resolved.table = std::move(table);
   resolved.world_size = static_cast<int>(batch.ranks.value.value_or(1));
   resolved.world_size_origin = batch.ranks.origin;

@@ -11,6 +11,7 @@
 #include "capstan/data/options.h"
 #include "capstan/engine/options.h"
 #include "capstan/json/reader.h"
+#include "capstan/schedule/options.h"
 #include "capstan/tune/options.h"
 
 namespace capstan::config {
@@ -19,6 +20,8 @@ struct Resolved {
   engine::Options engine;
   data::Options data;
   tune::Options tune;
+  std::optional<schedule::Curriculum> curriculum;
+  std::optional<schedule::LayerDrop> layer_drop;
   Table table;         // every value with its origin
   int world_size = 1;  // ranks that see different data
   Origin world_size_origin;

@@ -103,6 +103,12 @@ Section own_section() {
       texts("units", "[]")
           .says("Dotted names of the modules that are units; empty: chosen automatically.")
           .costs("Larger units: fewer, larger messages, but more parameters are whole at a time."),
+      choice("curriculum_cut", "truncate", {"truncate", "reshape"})
+          .only_for({Door::program}, Standing::no_effect,
+                    "the model itself cuts the sequences that it is given")
+          .says("With curriculum_learning, in capstan train: truncate leaves the tail of a long "
+                "sequence out; reshape makes several short sequences of it.")
+          .costs("reshape: steps stay as large; truncate: early steps are cheaper."),
       choice("pipeline_schedule", "1f1b", {"1f1b", "gpipe", "zb-h1"})
           .needs(Feature::pipeline)
           .says("The order of forwards and backwards in a pipeline: in turns, all forwards first, "

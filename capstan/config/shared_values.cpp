@@ -7,10 +7,12 @@
 namespace capstan::config {
 namespace {
 
-// The sections of the file that this one describes: itself, or one per group under "*".
+// The sections of the file that this one describes: itself, or those under "*", of which some have
+// keys of others.
 std::vector<std::string> paths_of(const Section& section, const Table& table) {
-  if (!section.path.ends_with(".*")) return {section.path};
-  const std::string parent = section.path.substr(0, section.path.size() - 2);
+  const std::size_t star = section.path.find(".*");
+  if (star == std::string::npos) return {section.path};
+  const std::string parent = section.path.substr(0, star);
   std::vector<std::string> paths;
   for (const std::string& name : table.names_below(parent)) {
     paths.push_back(join_path(parent, name));

@@ -1,15 +1,9 @@
 #include "capstan/data/permutation.h"
 
+#include "capstan/base/counter_random.h"
+
 namespace capstan::data {
 namespace {
-
-// The output function of SplitMix64: every input bit changes every output bit with even odds.
-constexpr std::uint64_t mix_bits(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31U);
-}
 
 constexpr unsigned kFeistelRounds = 6;  // four already make it a random-looking permutation
 

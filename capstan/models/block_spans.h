@@ -1,8 +1,11 @@
-// Runs the blocks of a model in a row; some of their activations are computed again in backward.
+// Runs the blocks of a model in a row; some of their activations are computed again in backward,
+// and some blocks may be left out.
 #pragma once
 
 #include <memory>
 #include <vector>
+
+#include <ATen/Functions.h>
 
 #include "capstan/nn/unit.h"
 #include "capstan/recompute/checkpoint.h"
@@ -12,12 +15,26 @@
 
 namespace capstan::models {
 
+// x + scale f(x) of a block x + f(x); 0: it is not run, and its unit not gathered.
+template <typename Block>
+at::Tensor run_scaled(nn::Unit<Block>& block, const at::Tensor& x, double scale) {
+  if (scale == 0) return x;
+  const at::Tensor y = block(x);
+  return scale == 1 ? y : at::lerp(x, y, scale);
+}
+
+// `scales`: one per block, or none, as of Model::scale_branches().
 template <typename Block>
 at::Tensor run_blocks(std::vector<nn::Unit<Block>>& blocks, at::Tensor x,
                       const recompute::Options& options,
-                      const std::shared_ptr<recompute::SpanTimes>& times) {
+                      const std::shared_ptr<recompute::SpanTimes>& times,
+                      const std::vector<double>& scales) {
+  const auto scale_of = [](const std::vector<double>& of, std::size_t block) {
+    return of.empty() ? 1.0 : of.at(block);
+  };
   if (!options.enabled) {
-    for (nn::Unit<Block>& block : blocks) x = block(x);
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+      x = run_scaled(blocks[i], x, scale_of(scales, i));
     return x;
   }
   const int count = static_cast<int>(blocks.size());
@@ -25,8 +42,11 @@ at::Tensor run_blocks(std::vector<nn::Unit<Block>>& blocks, at::Tensor x,
     // Holders by value: the blocks must live until backward.
     const std::vector<nn::Unit<Block>> inside(blocks.begin() + span.begin,
                                               blocks.begin() + span.end);
-    const auto run = [inside](at::Tensor y) {
-      for (nn::Unit<Block> block : inside) y = block(y);
+    const auto run = [inside, scales, scale_of, begin = span.begin](at::Tensor y) {
+      for (std::size_t i = 0; i < inside.size(); ++i) {
+        nn::Unit<Block> block = inside[i];
+        y = run_scaled(block, y, scale_of(scales, static_cast<std::size_t>(begin) + i));
+      }
       return y;
     };
     x = recompute::checkpoint(run, x, options, times);

@@ -62,7 +62,8 @@ at::Tensor TransformerImpl::forward(const at::Tensor& x) {
         at::arange(begin, begin + tokens, x.options().dtype(at::kLong)).unsqueeze(0);
     hidden = at::dropout(wte(x) + wpe(positions), options_.dropout, is_training());
   }
-  hidden = run_blocks(h->blocks, hidden, options_.recompute, span_times);
+  hidden = run_blocks(h->blocks, hidden, options_.recompute, span_times,
+                      is_training() ? branch_scales : std::vector<double>());
   return options_.has_output() ? ln_f(hidden) : hidden;
 }
 
@@ -152,6 +153,11 @@ bool GptImpl::share_sequences(const sequence_parallel::GroupPtr& group) {
   sequence_parallel::share_heads(heads, heads, group->size());  // throws where they cannot be
   sharing_ = group;
   transformer->share_sequences(group);
+  return true;
+}
+
+bool GptImpl::scale_branches(std::vector<double> scales) {
+  transformer->branch_scales = std::move(scales);
   return true;
 }
 

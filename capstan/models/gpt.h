@@ -49,6 +49,7 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
   BlockList h{nullptr};
   nn::Unit<torch::nn::LayerNorm> ln_f{nullptr};
   std::shared_ptr<recompute::SpanTimes> span_times = std::make_shared<recompute::SpanTimes>();
+  std::vector<double> branch_scales;  // of the blocks in training, as of Model; empty: all 1
 
  private:
   std::vector<at::Tensor> embed(std::span<Sequences> all);
@@ -76,6 +77,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public Model, public Stage
   std::vector<NamedWeight> file_weights() override;
   bool share_sequences(const sequence_parallel::GroupPtr& group) override;
   Stage* as_stage() override { return this; }
+  bool scale_branches(std::vector<double> scales) override;
 
   at::Tensor run(const at::Tensor& x) override;
   at::Tensor loss(const at::Tensor& logits, const at::Tensor& targets) override;

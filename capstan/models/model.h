@@ -59,6 +59,11 @@ class Model {
   // by so many.
   virtual bool share_sequences(const sequence_parallel::GroupPtr& /*group*/) { return false; }
 
+  // From here on, in training, a block that computes x + f(x) gives x + scale f(x), and is not used
+  // at all where its scale is 0. One scale per block; none: all are 1. Ranks that share a model or
+  // its units give the same. False: models of this kind cannot do that.
+  virtual bool scale_branches(std::vector<double> /*scales*/) { return false; }
+
   // Of a model that is split over tensor ranks: their group, which must outlive the graphs of this
   // model; before the first use.
   virtual void join(comm::Group& /*tensor_ranks*/) {}

@@ -87,7 +87,8 @@ at::Tensor SplitTransformerImpl::embed(const at::Tensor& ids) {
 
 at::Tensor SplitTransformerImpl::forward(const at::Tensor& x) {
   at::Tensor hidden = options_.gpt.has_embeddings() ? embed(x) : x;
-  hidden = run_blocks(h->blocks, hidden, options_.gpt.recompute, span_times);
+  hidden = run_blocks(h->blocks, hidden, options_.gpt.recompute, span_times,
+                      is_training() ? branch_scales : std::vector<double>());
   return options_.gpt.has_output() ? ln_f(hidden) : hidden;
 }
 
@@ -201,6 +202,11 @@ std::vector<at::Tensor> SplitGptImpl::extend(std::span<Sequences> all,
       [](SplitTableImpl& table, const at::Tensor& x, std::size_t) { return table.all_logits(x); });
   for (at::Tensor& each : logits) each = each.select(1, 0);
   return logits;
+}
+
+bool SplitGptImpl::scale_branches(std::vector<double> scales) {
+  transformer->branch_scales = std::move(scales);
+  return true;
 }
 
 std::vector<NamedWeight> SplitGptImpl::file_weights() {

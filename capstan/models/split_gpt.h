@@ -45,6 +45,7 @@ class SplitTransformerImpl : public torch::nn::Cloneable<SplitTransformerImpl> {
   SplitBlocks h{nullptr};
   nn::Unit<SplitNorm> ln_f{nullptr};
   std::shared_ptr<recompute::SpanTimes> span_times = std::make_shared<recompute::SpanTimes>();
+  std::vector<double> branch_scales;  // of the blocks in training, as of Model; empty: all 1
 
  private:
   void check_length(std::int64_t tokens) const;
@@ -72,6 +73,7 @@ class SplitGptImpl : public torch::nn::Cloneable<SplitGptImpl>, public Model, pu
   std::vector<NamedWeight> file_weights() override;
   void join(comm::Group& tensor_ranks) override;
   Stage* as_stage() override { return this; }
+  bool scale_branches(std::vector<double> scales) override;
 
   // Logits are this rank's part of the vocabulary.
   at::Tensor run(const at::Tensor& x) override;

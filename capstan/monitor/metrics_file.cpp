@@ -62,6 +62,8 @@ std::string metrics_line(const StepStats& stats) {
   add_known("samples_per_s", stats.samples_per_s);
   line["memory_bytes"] = {{"device", stats.device_bytes}, {"host", stats.host_bytes}};
   if (!stats.held_bytes.empty()) line["held_bytes"] = object_of(stats.held_bytes);
+  if (stats.sequence_tokens) line["sequence_tokens"] = *stats.sequence_tokens;
+  if (stats.theta) line["theta"] = *stats.theta;
   if (stats.gpu_use) line["gpu_use"] = *stats.gpu_use;
   if (stats.times) {
     line["time_ms"] = {{"forward", stats.times->forward},

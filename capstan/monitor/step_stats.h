@@ -31,7 +31,9 @@ struct StepStats {
   bool scales_loss = false;
   double grad_norm = 0;  // 0 where nobody asked
   bool skipped = false;
-  std::int64_t skipped_steps = 0;  // so far
+  std::int64_t skipped_steps = 0;               // so far
+  std::optional<std::int64_t> sequence_tokens;  // with a curriculum: how long sequences may be
+  std::optional<double> theta;                  // with layer drop: how often the last layer is kept
   // Speeds of all ranks together; 0: not known.
   double samples_per_s = 0;
   double tokens_per_s = 0;

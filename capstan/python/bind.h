@@ -9,6 +9,7 @@ void bind_errors(pybind11::module_& module);
 void bind_config(pybind11::module_& module);
 void bind_batch(pybind11::module_& module);
 void bind_schedule(pybind11::module_& module);
+void bind_data(pybind11::module_& module);
 void bind_layout(pybind11::module_& module);
 void bind_launch(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);

@@ -11,6 +11,8 @@
 #include "capstan/python/bind.h"
 #include "capstan/python/bind_answers.h"
 #include "capstan/python/py_values.h"
+#include "capstan/schedule/curriculum.h"
+#include "capstan/schedule/layer_drop.h"
 
 namespace capstan::python {
 namespace py = pybind11;
@@ -100,7 +102,12 @@ std::shared_ptr<config::Resolved> resolve(const json::Document& document, py::kw
     throw py::type_error(fmt::format("no such facts: {}", py::str(facts).cast<std::string>()));
   read_overrides(overrides, context);
   read_other_types(other_types, context);
-  return std::make_shared<config::Resolved>(config::resolve(document, context));
+  auto resolved = std::make_shared<config::Resolved>(config::resolve(document, context));
+  if (context.trains && resolved->curriculum) {
+    schedule::check(*resolved->curriculum, "curriculum_learning");
+  }
+  if (context.trains && resolved->layer_drop) schedule::check(*resolved->layer_drop);
+  return resolved;
 }
 
 // The defaults of a section's keys, for the `type` beside it where they depend on one.
@@ -155,6 +162,10 @@ void bind_view(py::module_& module) {
           py::arg("path"), "Whether the document has this section.")
       .def("explain", &config::explain, "Every value with its origin, as text.")
       .def_property_readonly("warnings", &warnings_of)
+      .def_readonly("curriculum", &config::Resolved::curriculum,
+                    "Of the section curriculum_learning, if it is enabled.")
+      .def_readonly("layer_drop", &config::Resolved::layer_drop,
+                    "Of the section progressive_layer_drop, if it is enabled.")
       .def_readonly("world_size", &config::Resolved::world_size);
 }
 

@@ -9,6 +9,7 @@ PYBIND11_MODULE(_C, module) {
   capstan::python::bind_config(module);
   capstan::python::bind_batch(module);
   capstan::python::bind_schedule(module);
+  capstan::python::bind_data(module);
   capstan::python::bind_layout(module);
   capstan::python::bind_launch(module);
   capstan::python::bind_optim(module);

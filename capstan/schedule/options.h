@@ -1,5 +1,6 @@
-// Which learning-rate schedule runs, with its parameters. One struct per schedule; the variant
-// makes a mixture of two impossible.
+// Which schedules run, with their parameters. Of the learning rate one struct per schedule, where
+// the variant makes a mixture of two impossible; of a curriculum and of layers that are dropped one
+// each.
 #pragma once
 
 #include <cstdint>
@@ -78,5 +79,39 @@ struct LrRangeTest {
 
 using Options =
     std::variant<Constant, WarmupLr, WarmupDecayLr, WarmupCosineLr, OneCycle, LrRangeTest>;
+
+// How difficulty grows: in stairs that are listed, with a root of the step, evenly, or as a
+// function of the caller's says.
+enum class Growth { fixed_discrete, fixed_root, fixed_linear, custom };
+
+// What becomes of a sequence that is longer than the curriculum allows.
+enum class SequenceCut {
+  truncate,  // its tail is left out: a step has fewer tokens
+  reshape,   // it becomes several short ones: a step has all tokens, but for a last part too short
+};
+
+// From easy to hard: what a step may ask of the model, such as the length of its sequences.
+struct Curriculum {
+  Growth growth = Growth::fixed_linear;
+  std::int64_t min = 0;  // where it starts
+  std::int64_t max = 0;  // where it ends
+  // fixed_discrete: the i-th difficulty holds up to and including step last_steps[i]; the last one
+  // for good.
+  std::vector<std::int64_t> difficulties;
+  std::vector<std::int64_t> last_steps;
+  // fixed_root, fixed_linear
+  std::int64_t total_steps = 0;  // until the end is reached
+  std::int64_t multiple = 1;     // difficulties are rounded down to a multiple of this
+  std::int64_t root = 1;         // 2: the square root of the step's share of all
+  SequenceCut cut = SequenceCut::truncate;
+  bool operator==(const Curriculum&) const = default;
+};
+
+// Progressive layer drop: the share of layers that a step keeps falls from 1 to theta.
+struct LayerDrop {
+  double theta = 0.5;
+  double gamma = 0.001;  // how fast
+  bool operator==(const LayerDrop&) const = default;
+};
 
 }  // namespace capstan::schedule

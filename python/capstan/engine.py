@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from capstan import _C, activations, monitors, optimizers, params, process_group, tensor_parallel, tensors
 from capstan.checkpoints import Checkpoints
+from capstan.curriculum import CurriculumScheduler, check_pipeline
 from capstan.errors import ConfigError
 from capstan.late_parts import LateParts
 from capstan.log_place import stacklevel
@@ -88,6 +89,8 @@ class Engine(Checkpoints, torch.nn.Module):
         self._process = os.getpid()
         _open.add(self)
         self.view.core = None
+        self.curriculum = self._make_curriculum(self.core_config.curriculum)
+        self.layer_drop = self.core_config.layer_drop
         self._boundary = None
         self._report = None
         self._sent_groups = None
@@ -111,7 +114,9 @@ class Engine(Checkpoints, torch.nn.Module):
 
     def _check_pipeline(self):
         said = self.core_config.has_section("pipeline") or self.core_config.given("capstan.pipeline_schedule")
-        if said and not self.is_pipeline:
+        if self.is_pipeline:
+            check_pipeline(curriculum_learning=self.core_config.curriculum, progressive_layer_drop=self.core_config.layer_drop)
+        elif said:
             self._warn("the configuration speaks of a pipeline (pipeline, capstan.pipeline_schedule), but the model is in one "
                        "piece: that has no effect")
 
@@ -191,10 +196,28 @@ class Engine(Checkpoints, torch.nn.Module):
             args, kwargs = tensors.cast(args, self.param_dtype), tensors.cast(kwargs, self.param_dtype)
         if self._profile is not None and self.training:
             self._profile.before_forward()
+        if self.training:
+            kwargs.update(self._step_keywords())
         output = self.module(*args, **kwargs)
         if not torch.is_grad_enabled() or not self.training:
             self.core.end_pass()
         return output
+
+    @staticmethod
+    def _make_curriculum(curriculum):
+        return None if curriculum is None else CurriculumScheduler(curriculum)
+
+    def _step_keywords(self):
+        """What the configuration's curriculum and layer drop tell the model's forward, by the names that DeepSpeed uses.
+        All of it follows from the number of the step, so a run that goes on is told the same."""
+        if self.layer_drop is None and self.curriculum is None:
+            return {}
+        step, told = self.core.progress.steps + 1, {}
+        if self.layer_drop is not None:
+            told.update(progressive_layer_drop=True, pld_theta=self.layer_drop.of_step(step))
+        if self.curriculum is not None:
+            told["curriculum_seqlen"] = self.curriculum.update_difficulty(step)
+        return told
 
     def backward(self, loss, gradients=None, *, retain_graph=False, average=True, already_scaled=False):
         """Differentiates the loss, scaled as the precision needs and divided by the accumulation steps.

@@ -125,6 +125,13 @@ std::vector<Setting> surroundings(const Section& section, const Key& key) {
     settings.push_back({"autotuning.metric_path", quoted("x")});
   if (key.name == "metric_path") settings.push_back({"autotuning.enabled", "true"});
   if (key.name == "end_profile_step") settings.push_back({"autotuning.start_profile_step", "1"});
+  if (key.name != "enabled" &&
+      (section.path.starts_with("curriculum_learning") || key.name == "curriculum_cut")) {
+    settings.push_back({"curriculum_learning.enabled", "true"});
+  }
+  if (key.name != "enabled" && section.path == "progressive_layer_drop") {
+    settings.push_back({"progressive_layer_drop.enabled", "true"});
+  }
   if (key.name == "gradient_accumulation_steps") settings.push_back({"train_batch_size", "8"});
   return settings;
 }
@@ -152,7 +159,8 @@ TEST(Schema, EveryHonouredKeyChangesTheOptions) {
       ASSERT_EQ(problems_of(after), "") << path << "\n" << after;
       const Resolved a = resolve_text(before);
       const Resolved b = resolve_text(after);
-      EXPECT_TRUE(!(a.engine == b.engine) || !(a.data == b.data) || !(a.tune == b.tune))
+      EXPECT_TRUE(!(a.engine == b.engine) || !(a.data == b.data) || !(a.tune == b.tune) ||
+                  a.curriculum != b.curriculum || a.layer_drop != b.layer_drop)
           << path << " = " << value;
       ++count;
     }

@@ -13,6 +13,8 @@
 #include "capstan/base/text.h"
 #include "capstan/json/reader.h"
 #include "capstan/models/registry.h"
+#include "capstan/schedule/curriculum.h"
+#include "capstan/schedule/layer_drop.h"
 
 namespace capstan::cli::train {
 namespace {
@@ -113,6 +115,49 @@ void check_measured(const Arguments& arguments, const profile::Options& asked) {
   }
 }
 
+bool divides(std::int64_t ranks, const schedule::Curriculum& curriculum, std::int64_t tokens) {
+  std::vector<std::int64_t> lengths = curriculum.difficulties;
+  if (curriculum.growth != schedule::Growth::fixed_discrete) {
+    lengths = {curriculum.max, curriculum.multiple};
+  }
+  return std::ranges::all_of(
+      lengths, [&](std::int64_t length) { return std::min(length, tokens) % ranks == 0; });
+}
+
+// What changes from step to step, as far as it depends on who trains.
+void check_pace(const Arguments& arguments, const config::Resolved& resolved) {
+  if (resolved.layer_drop) {
+    schedule::check(*resolved.layer_drop);
+    const int stages = resolved.engine.mesh.pipe;
+    if (stages > 1) {
+      throw ConfigError({.what = "layers of a pipeline cannot be dropped: stages would wait for "
+                                 "each other",
+                         .where = fmt::format("progressive_layer_drop, with {} stages", stages),
+                         .fix = "leave out --pipe and pipeline.stages, or remove the section"});
+    }
+  }
+  if (!resolved.curriculum) return;
+  const schedule::Curriculum& curriculum = *resolved.curriculum;
+  schedule::check(curriculum, "curriculum_learning");
+  if (curriculum.growth == schedule::Growth::custom) {
+    throw ConfigError(
+        {.what = "a custom curriculum is a function, which a program cannot be given",
+         .where = "curriculum_learning.schedule_type",
+         .fix = "use fixed_linear, fixed_root or fixed_discrete, or train in Python"});
+  }
+  const int ranks = resolved.engine.mesh.sequence;
+  if (ranks > 1 && !divides(ranks, curriculum, sequence_length(arguments))) {
+    throw ConfigError(
+        {.what = fmt::format("sequences of every length of the curriculum must have "
+                             "{} equal parts",
+                             ranks),
+         .where = fmt::format("curriculum_learning, with {} {}", kSequence, ranks),
+         .fix = fmt::format(
+             "make max_difficulty and difficulty_step, or all that are listed, multiples of {}",
+             ranks)});
+  }
+}
+
 // What "auto" stands for in a run of ours.
 std::map<std::string, json::Value> auto_values(const Arguments& arguments, std::int64_t width,
                                                bool bf16) {
@@ -187,6 +232,7 @@ config::Resolved training_config(const Arguments& arguments, const Ranks& ranks)
   check_pipe(arguments, resolved.engine.mesh.pipe);
   check_sequence(arguments, resolved.engine.mesh.sequence);
   check_measured(arguments, resolved.engine.profile);
+  check_pace(arguments, resolved);
   // The progress view shows the same figures; the engine's own lines come only when asked for.
   if (!resolved.table.given("steps_per_print")) resolved.engine.profile.steps_per_print = 0;
   const CheckpointArguments& checkpoint = arguments.checkpoint;

@@ -114,6 +114,13 @@ monitor::Facts facts_of(const Arguments& arguments, const models::Blueprint& blu
           {"device", device.str()}};
 }
 
+void check_drops_layers(models::Model& model) {
+  if (model.scale_branches({})) return;
+  throw ConfigError({.what = "this model cannot leave layers out",
+                     .where = "progressive_layer_drop",
+                     .fix = "remove the section, or train a GPT-2"});
+}
+
 // Returns the exit code.
 int train(const Arguments& arguments, comm::World& world, const config::Resolved& resolved,
           StopRequest& stop) {
@@ -180,14 +187,27 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
                  .extras = file_names(*model),
                  .shared = config::shared_values(resolved.table)});
   if (tensor > 1) model->join(engine.mesh().over(layout::Axis::tensor));
-  if (!accepted(world.group(), logger, [&] { share_sequences(*model, engine, world); })) {
+  if (!accepted(world.group(), logger, [&] {
+        share_sequences(*model, engine, world);
+        if (resolved.layer_drop) check_drops_layers(*model);
+      })) {
     return kExitUserError;
   }
   data::Options sampling = resolved.data;
   if (!resolved.table.given("capstan.seed")) sampling.seed = arguments.seed;
   sampling.shuffle = !arguments.data.no_shuffle;
-  Trainer(
-      {arguments, *corpus, model, engine, stop, device, sampling, first, monitors.get(), logger})
+  Trainer({.arguments = arguments,
+           .corpus = *corpus,
+           .model = model,
+           .engine = engine,
+           .stop = stop,
+           .device = device,
+           .sampling = sampling,
+           .curriculum = resolved.curriculum,
+           .layer_drop = resolved.layer_drop,
+           .shows = first,
+           .monitors = monitors.get(),
+           .logger = logger})
       .run();
   return 0;
 }

@@ -11,6 +11,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include "capstan/base/counter_random.h"
 #include "capstan/base/error.h"
 #include "capstan/base/text.h"
 #include "capstan/cli/generate/decode.h"
@@ -20,11 +21,22 @@
 #include "capstan/engine/engine_state.h"
 #include "capstan/io/failure.h"
 #include "capstan/models/attention_choice.h"
+#include "capstan/schedule/curriculum.h"
+#include "capstan/schedule/layer_drop.h"
 
 namespace capstan::cli::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kDropDraws = 0x4c61796572;  // no other draws from the same seed
+
+// Of each row its first `length` tokens, or as many rows of them as it has.
+at::Tensor cut_rows(const at::Tensor& rows, std::int64_t length, schedule::SequenceCut cut) {
+  if (cut == schedule::SequenceCut::truncate) return rows.narrow(1, 0, length);
+  const std::int64_t parts = rows.size(1) / length;
+  return rows.narrow(1, 0, parts * length).reshape({rows.size(0) * parts, length});
+}
 
 // Among those that see different data.
 data::RankOf rank_of(Engine& engine) {
@@ -69,6 +81,9 @@ Trainer::Trainer(const TrainerParts& parts)
       monitors_(parts.monitors),
       logger_(parts.logger),
       sampler_(parts.corpus.train.count(), rank_of(parts.engine), parts.sampling),
+      curriculum_(parts.curriculum),
+      layer_drop_(parts.layer_drop),
+      drop_seed_(derive_seed(parts.sampling.seed, kDropDraws)),
       passes_(engine_.options().mesh.pipe > 1
                   ? make_piped_passes(engine_, *model_, device_)
                   : make_whole_passes(engine_, *model_, device_, !arguments_.no_optimizer_step)) {
@@ -79,8 +94,9 @@ Trainer::Trainer(const TrainerParts& parts)
   view_ = make_progress_view(
       stdout, {.columns = terminal_columns(stdout), .log_every = arguments_.output.log_every});
   if (!arguments_.output.page.empty()) {
-    page_ = std::make_unique<page::RunPage>(page::page_in(arguments_.output.page),
-                                            std::vector<std::filesystem::path>{metrics_path(arguments_.output)});
+    page_ = std::make_unique<page::RunPage>(
+        page::page_in(arguments_.output.page),
+        std::vector<std::filesystem::path>{metrics_path(arguments_.output)});
   }
   if (!device_.is_cpu()) gpu_use_ = GpuUse::open(device_.index());
 }
@@ -152,15 +168,48 @@ void Trainer::save_run() {
   step_began_ = Clock::now();
 }
 
-Batch Trainer::read_batch(const data::Windows& windows,
-                          const std::vector<std::int64_t>& samples) const {
+Batch Trainer::read_batch(const data::Windows& windows, const std::vector<std::int64_t>& samples,
+                          const CutRows& cut) const {
   const auto rows = static_cast<std::int64_t>(samples.size());
   const auto count = static_cast<std::size_t>(rows * windows.length());
   at::Tensor ids = at::empty({rows, windows.length()}, at::kLong);
   at::Tensor targets = at::empty_like(ids);
   windows.read(samples, {ids.mutable_data_ptr<std::int64_t>(), count},
                {targets.mutable_data_ptr<std::int64_t>(), count});
+  if (cut) {
+    ids = cut(ids);
+    targets = cut(targets);
+  }
   return {our_part(ids).to(device_), our_part(targets).to(device_)};
+}
+
+std::int64_t Trainer::length_of(std::int64_t step) const {
+  const std::int64_t length = corpus_.train.length();
+  return curriculum_ ? std::min(length, schedule::difficulty_at(*curriculum_, step)) : length;
+}
+
+std::int64_t Trainer::tokens_of(std::int64_t step) const {
+  const std::int64_t length = length_of(step);
+  const bool reshapes = curriculum_ && curriculum_->cut == schedule::SequenceCut::reshape;
+  const std::int64_t parts = reshapes ? corpus_.train.length() / length : 1;
+  return engine_.options().batch.train_samples * parts * length;
+}
+
+Batch Trainer::training_batch(const std::vector<std::int64_t>& samples, std::int64_t step) const {
+  if (!curriculum_) return read_batch(corpus_.train, samples);
+  return read_batch(corpus_.train, samples, [&](const at::Tensor& rows) {
+    return cut_rows(rows, length_of(step), curriculum_->cut);
+  });
+}
+
+// For all micro-batches of a step, so that it does not matter how many ranks they are shared by;
+// the same on all ranks, and again in a run that goes on.
+void Trainer::drop_layers(std::int64_t step) {
+  if (!layer_drop_) return;
+  model_->scale_branches(
+      schedule::branch_scales(static_cast<int>(model_->blueprint().sizes().layers),
+                              schedule::theta_of_step(*layer_drop_, step),
+                              derive_seed(drop_seed_, static_cast<std::uint64_t>(step))));
 }
 
 // All of the sequence, unless ranks share it.
@@ -190,9 +239,9 @@ bool Trainer::take_step(std::int64_t step) {
     samples.push_back(sampler_.next(batch.micro_samples));
   }
   if (costs_) costs_->begin(step - 1);
-  const at::Tensor loss = passes_->train([&](std::int64_t i) {
-    return read_batch(corpus_.train, samples[static_cast<std::size_t>(i)]);
-  });
+  drop_layers(step);
+  const at::Tensor loss = passes_->train(
+      [&](std::int64_t i) { return training_batch(samples[static_cast<std::size_t>(i)], step); });
   const engine::StepReport report = passes_->finish_step();
   if (costs_) tell_costs();
   const Agreed agreed = agree(loss, stop_.seen());
@@ -213,11 +262,10 @@ void Trainer::report_step(std::int64_t step, double loss, const engine::StepRepo
   // The first step warms caches up and would spoil the mean.
   if (step > first_step_ + 1) {
     timed_ += took;
-    ++timed_steps_;
+    timed_tokens_ += tokens_of(step);
   }
   if (!shows_) return;
-  const double tokens =
-      static_cast<double>(engine_.options().batch.train_samples * corpus_.train.length());
+  const auto tokens = static_cast<double>(tokens_of(step));
   last_ = engine::stats_of(report, engine_.progress(), engine_.inside().sharded(),
                            engine_.options().precision);
   last_.step = step;
@@ -225,8 +273,9 @@ void Trainer::report_step(std::int64_t step, double loss, const engine::StepRepo
   last_.loss = loss;
   last_.samples_per_s = static_cast<double>(engine_.options().batch.train_samples) / took.count();
   last_.tokens_per_s = tokens / took.count();
-  last_.flops_per_s =
-      last_.tokens_per_s * model_->blueprint().flops_per_token(corpus_.train.length());
+  last_.flops_per_s = last_.tokens_per_s * model_->blueprint().flops_per_token(length_of(step));
+  if (curriculum_) last_.sequence_tokens = length_of(step);
+  if (layer_drop_) last_.theta = schedule::theta_of_step(*layer_drop_, step);
   if (gpu_use_) last_.gpu_use = gpu_use_->read();
   curve_.train.push_back({static_cast<double>(step), loss});
   view_->step(last_);
@@ -298,23 +347,24 @@ void Trainer::summarize() {
   const double tokens =
       static_cast<double>(engine_.options().batch.train_samples * corpus_.train.length());
   const double rate =
-      timed_.count() > 0 ? tokens * static_cast<double>(timed_steps_) / timed_.count() : 0.0;
+      timed_.count() > 0 ? static_cast<double>(timed_tokens_) / timed_.count() : 0.0;
   const double flops = rate * model_->blueprint().flops_per_token(corpus_.train.length());
   curve_.title = fmt::format("{} on {}", arguments_.model.name, arguments_.data.path);
-  curve_.facts = {{"data", corpus_.description},
-                  {"parameters", fmt::format("{}", model_->blueprint().parameter_count())},
-                  {"ranks", fmt::format("{}", engine_.group().size())},
-                  {"steps", fmt::format("{} of {:.0f} tokens, {} skipped", curve_.train.size(),
-                                        tokens, engine_.progress().skipped)},
-                  {"time", clock_text(std::chrono::duration_cast<std::chrono::seconds>(timed_)) +
-                               (first_step_ > 0 ? fmt::format(" since step {}", first_step_) : "")},
-                  {"speed", timed_steps_ == 0 ? "unknown: the first step is not timed"
-                                              : fmt::format("{:.0f} tokens/s, {:.4g} TFLOP/s", rate,
-                                                            flops / 1e12)},
-                  {"training loss", fmt::format("{:.4f} -> {:.4f}", curve_.train.front().loss,
-                                                curve_.train.back().loss)},
-                  {"validation loss", fmt::format("{:.4f}", curve_.validation.back().loss)},
-                  {"memory", store::to_text(engine_.ledger().peak())}};
+  curve_.facts = {
+      {"data", corpus_.description},
+      {"parameters", fmt::format("{}", model_->blueprint().parameter_count())},
+      {"ranks", fmt::format("{}", engine_.group().size())},
+      {"steps", fmt::format("{} of {}{:.0f} tokens, {} skipped", curve_.train.size(),
+                            curriculum_ ? "up to " : "", tokens, engine_.progress().skipped)},
+      {"time", clock_text(std::chrono::duration_cast<std::chrono::seconds>(timed_)) +
+                   (first_step_ > 0 ? fmt::format(" since step {}", first_step_) : "")},
+      {"speed", timed_tokens_ == 0
+                    ? "unknown: the first step is not timed"
+                    : fmt::format("{:.0f} tokens/s, {:.4g} TFLOP/s", rate, flops / 1e12)},
+      {"training loss",
+       fmt::format("{:.4f} -> {:.4f}", curve_.train.front().loss, curve_.train.back().loss)},
+      {"validation loss", fmt::format("{:.4f}", curve_.validation.back().loss)},
+      {"memory", store::to_text(engine_.ledger().peak())}};
   for (const auto& [name, value] : curve_.facts) {
     view_->note(fmt::format("{:<16} {}", name, value));
   }

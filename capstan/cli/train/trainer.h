@@ -23,6 +23,7 @@
 #include "capstan/engine/engine.h"
 #include "capstan/models/model.h"
 #include "capstan/monitor/log.h"
+#include "capstan/schedule/options.h"
 
 namespace capstan::cli::train {
 
@@ -35,6 +36,8 @@ struct TrainerParts {
   StopRequest& stop;
   c10::Device device;
   data::Options sampling;
+  std::optional<schedule::Curriculum> curriculum;
+  std::optional<schedule::LayerDrop> layer_drop;
   bool shows;              // true on one rank: it prints and writes files
   monitor::Log* monitors;  // there; null elsewhere
   Logger& logger;
@@ -54,11 +57,17 @@ class Trainer {
     bool stop = false;
   };
 
-  Batch read_batch(const data::Windows& windows, const std::vector<std::int64_t>& samples) const;
+  using CutRows = std::function<at::Tensor(const at::Tensor& rows)>;
+  Batch read_batch(const data::Windows& windows, const std::vector<std::int64_t>& samples,
+                   const CutRows& cut = {}) const;
   at::Tensor our_part(const at::Tensor& tokens) const;
   void resume_run();
   void tell_other_schedule(const Resumed& before);
   void save_run();
+  std::int64_t length_of(std::int64_t step) const;  // of its sequences, in tokens
+  std::int64_t tokens_of(std::int64_t step) const;  // of all ranks
+  Batch training_batch(const std::vector<std::int64_t>& samples, std::int64_t step) const;
+  void drop_layers(std::int64_t step);
   bool take_step(std::int64_t step);  // false: somebody asked to stop
   Agreed agree(const at::Tensor& loss, bool stop);
   void tell_costs();
@@ -78,6 +87,9 @@ class Trainer {
   monitor::Log* monitors_;
   Logger& logger_;
   data::Sampler sampler_;
+  std::optional<schedule::Curriculum> curriculum_;
+  std::optional<schedule::LayerDrop> layer_drop_;
+  std::uint64_t drop_seed_;
   std::unique_ptr<Passes> passes_;
   std::unique_ptr<ProgressView> view_;   // where shows_ is true, like the next two
   std::unique_ptr<page::RunPage> page_;  // null without --page
@@ -88,7 +100,7 @@ class Trainer {
   std::int64_t first_step_ = 0;  // what the checkpoint had taken
   std::chrono::steady_clock::time_point step_began_;
   std::chrono::duration<double> timed_{0};  // of the steps after the first
-  std::int64_t timed_steps_ = 0;
+  std::int64_t timed_tokens_ = 0;
 };
 
 }  // namespace capstan::cli::train

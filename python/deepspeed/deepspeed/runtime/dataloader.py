@@ -30,8 +30,10 @@ class RepeatingLoader:
 class DeepSpeedDataLoader:
 
     def __init__(self, dataset, batch_size, group=None, route="train", data_sampler=None, collate_fn=None, workers=0,
-                 drop_last=False, local_rank=0, seed=None, **unused):
-        self.dataset, self.batch_size = dataset, batch_size
+                 drop_last=False, local_rank=0, seed=None, pin_memory=False, **unused):
+        self.dataset, self.batch_size, self.post_process_func = dataset, batch_size, None
+        # One that gives micro-batches, and wants to know which of them the loop was given.
+        self.curriculum_sampler = data_sampler if hasattr(data_sampler, "note_handed") else None
         if data_sampler is None and not isinstance(dataset, torch.utils.data.IterableDataset):
             if route == "train":
                 chosen = {} if seed is None else {"seed": seed}
@@ -40,16 +42,24 @@ class DeepSpeedDataLoader:
             else:
                 data_sampler = RandomSampler(dataset)
         self.data_sampler = data_sampler
-        self.dataloader = DataLoader(dataset, batch_size=batch_size, sampler=data_sampler, collate_fn=collate_fn,
-                                     num_workers=workers, drop_last=drop_last)
-        self.len = len(self.dataloader) if hasattr(dataset, "__len__") else 0
+        batches = ({"batch_sampler": data_sampler} if self.curriculum_sampler is not None
+                   else {"batch_size": batch_size, "sampler": data_sampler, "drop_last": drop_last})
+        self.dataloader = DataLoader(dataset, collate_fn=collate_fn, num_workers=workers, pin_memory=pin_memory, **batches)
+        self.len = len(self.dataloader) if hasattr(dataset, "__len__") and self.curriculum_sampler is None else 0
+        if self.curriculum_sampler is not None:
+            self.len = data_sampler.micro_batches
 
     def __iter__(self):
         self._iterator = iter(self.dataloader)
         return self
 
     def __next__(self):
-        return next(self._iterator)
+        batch = next(self._iterator)
+        if self.curriculum_sampler is not None:
+            if self.post_process_func is not None:
+                batch = self.post_process_func(batch, self.curriculum_sampler.state_dict())
+            self.curriculum_sampler.note_handed()
+        return batch
 
     def __len__(self):
         return self.len

@@ -18,6 +18,7 @@ from deepspeed.comm import comm
 from deepspeed.monitor.monitor import MonitorMaster
 from deepspeed.runtime import optimizer_choice
 from deepspeed.runtime.activation_checkpointing import checkpointing
+from deepspeed.runtime.data_methods import DataMethods
 from deepspeed.runtime.engine_checkpoints import EngineCheckpoints, _checkpoint_parallel_metadata  # noqa: F401
 from deepspeed.runtime.engine_ranks import EngineRanks
 from deepspeed.runtime.engine_settings import EngineSettings
@@ -41,7 +42,7 @@ def _counter(*fields):
     return property(lambda self: getattr(self._progress(), fields[0]), change)
 
 
-class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.Engine):
+class DeepSpeedEngine(EngineSettings, EngineRanks, DataMethods, EngineCheckpoints, capstan.Engine):
 
     def __init__(self, args, model, optimizer=None, model_parameters=None, training_data=None, lr_scheduler=None,
                  mpu=None, dist_init_required=None, collate_fn=None, config=None, config_class=None, mesh_device=None,
@@ -70,6 +71,7 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
         capstan.Engine.__init__(self, model, self._config, optimizer=base, group=group, device=self.device,
                                 travel=self._travel(model), mesh=mesh)
         self.monitor = self.monitor or MonitorMaster(monitors.settings_of(self._config.view))
+        self._make_data_parts()
         checkpointing.configure_from(self._config)
         self.optimizer = optimizer_choice.wrap_optimizer(self, base)
         self.lr_scheduler = optimizer_choice.choose_scheduler(self, lr_scheduler, base)
@@ -359,6 +361,8 @@ class DeepSpeedEngine(EngineSettings, EngineRanks, EngineCheckpoints, capstan.En
     def deepspeed_io(self, dataset, batch_size=None, route="train", pin_memory=True, data_sampler=None,
                      collate_fn=None, num_local_io_workers=None):
         from deepspeed.runtime.dataloader import DeepSpeedDataLoader
+        if self.curriculum_learning_enabled() and route == "train" and data_sampler is None:
+            return self._curriculum_loader(dataset, batch_size, collate_fn)
         return DeepSpeedDataLoader(dataset, batch_size or self.train_micro_batch_size_per_gpu(),
                                    group=self.data_parallel_group, route=route, data_sampler=data_sampler,
                                    collate_fn=collate_fn, workers=num_local_io_workers or 0,

@@ -1,0 +1,1 @@
+"""What chooses data by its difficulty, and what layers see of it."""
