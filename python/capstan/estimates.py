@@ -18,7 +18,7 @@ from capstan.errors import ConfigError
 from capstan.model_view import LISTS, SHORT_NAMES
 
 _DTYPES = {name: dtype for dtype, name in SHORT_NAMES.items()}
-_UNITS = {"": 1, "B": 1, **{f"{letter}{end}": 1024**power for power, letter in enumerate("KMGT", 1)
+_UNITS = {"": 1, "B": 1, **{f"{letter}{end}": 1 << 10 * power for power, letter in enumerate("KMGT", 1)
                             for end in ("", "B", "iB")}}
 
 

@@ -128,7 +128,8 @@ ON_ITS_OWN = {"checkpoint/deepspeed_checkpoint.py", "checkpoint/model_3d.py", "c
               "runtime/pipe/axes.py", "runtime/pipe/schedule.py", "runtime/utils.py", "utils/comms_logging.py", "utils/timer.py"}
 
 # These divide numbers of ranks that the caller's mpu or arguments give.
-RATIOS = {"runtime/config.py", "runtime/engine.py", "runtime/pipe/module.py", "utils/groups.py"}
+RATIOS = {"runtime/config.py", "runtime/engine.py", "runtime/engine_ranks.py", "runtime/pipe/module.py",
+          "runtime/tensor_parallel/__init__.py", "utils/groups.py"}
 
 
 def decided_by_hand(path, tree):

@@ -160,11 +160,12 @@ class DeepSpeedConfig:
             self._document = _C.read_config(config)
         self._param_dict = self._document.root
         self.mpu = mpu
-        self._ranks, self._decided = _ranks_of(mpu), _sizes_of(mpu, mesh_device, mesh_param)
+        ranks, self._decided = _ranks_of(mpu), _sizes_of(mpu, mesh_device, mesh_param)
         if model is not None:
             with _as_deepspeed_errors():
                 self._decided.update(tensor_parallel.overrides(mpu, model, self._document))
-            self._ranks *= tensor_parallel.size_of(mpu)  # it counts those that see other data
+            ranks *= tensor_parallel.size_of(mpu)  # it counts those that see other data
+        self._ranks = ranks
         self.view = self.resolve(reads_only=not trains, lenient=not trains)
         self.world_size = self.view.world_size  # data-parallel ranks
         for what, where, _ in () if trains else self.view.warnings:
