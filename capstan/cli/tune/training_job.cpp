@@ -53,7 +53,7 @@ class TrainingJob final : public Job {
 
   json::Document config() const override {
     if (!arguments_.config.empty()) return json::read_argument(arguments_.config);
-    return json::read_document(train::default_config(arguments_.pipe), "the default configuration");
+    return json::read_document(train::default_config(arguments_.pipe.value_or(1)), "the default configuration");
   }
 
   config::Resolved resolve(const std::string& config) const override {
