@@ -25,6 +25,10 @@ void add_tune_command(CLI::App& app, int& exit_code) {
   command->add_flag("--full", request.full,
                     "Also try offloading, recomputation and the settings of stage 3, as \"fast\": "
                     "false does");
+  command->add_option(
+      "--machine", request.machine,
+      "Try first what capstan plan expects most of on this machine: its name or file, as "
+      "there (for capstan tune train)");
   command->add_option("--trials", request.trials, "Most trials, instead of tuner_num_trials")
       ->check(CLI::PositiveNumber);
   command

@@ -290,7 +290,10 @@ class Search {
   // Predictions
 
   std::optional<Prediction> ask(const Combination& candidate) const {
-    return predict_ ? predict_(candidate) : std::nullopt;
+    if (!predict_) return std::nullopt;
+    const auto [at, is_new] = asked_.emplace(candidate, std::nullopt);
+    if (is_new) at->second = predict_(candidate);
+    return at->second;
   }
 
   // Zero for what is not expected to fit, and where nothing is known: the given order stays.
@@ -310,6 +313,7 @@ class Search {
   const Predict& predict_;
   Answer answer_;
   std::map<Combination, std::optional<double>> tried_;  // those that were skipped have no score
+  mutable std::map<Combination, std::optional<Prediction>> asked_;
   std::optional<double> best_;
   int since_best_ = 0;
   int failures_ = 0;

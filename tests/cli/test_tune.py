@@ -130,6 +130,14 @@ def test_the_best_of_real_trials_is_a_configuration_that_trains(folder):
     assert (folder / "saved").is_dir()
 
 
+def test_a_prediction_says_where_to_start(folder):
+    config_file(folder, train_batch_size=4, optimizer=ADAMW, zero_optimization={"stage": 0},
+                autotuning={"start_profile_step": 1, "end_profile_step": 1, "tuner_num_trials": 1})
+    words = ["tune", *TINY, "-n", 1, "--data", "text", "--config", "ds.json"]
+    assert "trial 1: stage 0, micro-batch 1 x 4" in run(folder, *words)
+    assert "trial 1: stage 0, micro-batch 4 x 1" in run(folder, words[0], "--machine", "cpu", *words[1:])
+
+
 def test_a_trial_with_state_on_disk_leaves_no_file(folder):
     disk = {"device": "nvme", "nvme_path": str(folder / "disk")}
     config_file(folder, train_micro_batch_size_per_gpu=1, optimizer=ADAMW,
@@ -240,10 +248,12 @@ def test_a_dry_run_starts_nothing_and_a_quiet_one_tells_only_the_answer(folder):
 
 def test_mistakes_are_explained(folder):
     config_file(folder, train_batch_size=[2, 4])
+    (folder / "other.json").write_text("{}")
     cases = [(["tune"], "nothing to tune"), (["tune", "fake.py"], "name no configuration"),
              (["tune", "fake.py", "--deepspeed_config", "ds.json"], "train_batch_size is a list"),
              (["tune", "--config", "other.json", "fake.py", "--x", "ds.json"], "do not have this configuration"),
              (["tune", "train", "--model", "gpt5"], "gpt5"), (["tune", "train", "--nonsense"], "capstan train --help"),
+             (["tune", "--machine", "cpu", "fake.py", "--config", "other.json"], "nothing can be predicted"),
              (["tune", "--trials", "0", "fake.py"], "--trials is 0")]
     for words, expected in cases:
         text = run(folder, *words, code=2)

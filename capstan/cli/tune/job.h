@@ -10,6 +10,7 @@
 #include "capstan/cli/launch_flags.h"
 #include "capstan/config/resolve.h"
 #include "capstan/json/reader.h"
+#include "capstan/tune/search.h"
 #include "capstan/tune/search_settings.h"
 
 namespace capstan::cli::tune {
@@ -29,6 +30,13 @@ class Job {
   virtual config::Resolved resolve(const std::string& config) const = 0;
   virtual capstan::tune::SpaceFacts facts() const = 0;
   virtual std::int64_t tokens_per_sample() const = 0;  // 0: unknown
+
+  // What is expected of each combination on that machine (a name or a file, see
+  // capstan/tune/machine.h). Throws ConfigError where that cannot be known.
+  // `config` is what the space changes; both must outlive the function.
+  virtual capstan::tune::Predict predict(const std::string& machine,
+                                         const capstan::tune::Space& space,
+                                         const json::Value& config) const = 0;
 
   // What a trial starts, which needs no step after `last_step`.
   virtual launch::Options trial(const ConfigFile& config, std::int64_t last_step) const = 0;

@@ -78,6 +78,13 @@ class ScriptJob final : public Job {
   capstan::tune::SpaceFacts facts() const override { return facts_; }
   std::int64_t tokens_per_sample() const override { return 0; }
 
+  capstan::tune::Predict predict(const std::string& machine, const capstan::tune::Space&,
+                                 const json::Value&) const override {
+    throw ConfigError({.what = "nothing can be predicted of a script's model",
+                       .where = "--machine " + machine,
+                       .fix = "leave it out; it is for capstan tune train"});
+  }
+
   launch::Options trial(const ConfigFile& config, std::int64_t /*last_step*/) const override {
     launch::Options options = flags_.options;
     options.program.words = words_with(config);

@@ -15,7 +15,9 @@
 #include "capstan/cli/train/arguments.h"
 #include "capstan/cli/train/config.h"
 #include "capstan/cli/tune/job.h"
+#include "capstan/json/writer.h"
 #include "capstan/launch/machine.h"
+#include "capstan/tune/candidate.h"
 
 namespace capstan::cli::tune {
 namespace {
@@ -53,8 +55,7 @@ class TrainingJob final : public Job {
 
   json::Document config() const override {
     if (!arguments_.config.empty()) return json::read_argument(arguments_.config);
-    return json::read_document(train::default_config(arguments_.pipe.value_or(1)),
-                               "the default configuration");
+    return json::read_document(train::default_config(arguments_.pipe.value_or(1)), "the default configuration");
   }
 
   config::Resolved resolve(const std::string& config) const override {
@@ -65,6 +66,14 @@ class TrainingJob final : public Job {
 
   capstan::tune::SpaceFacts facts() const override { return facts_; }
   std::int64_t tokens_per_sample() const override { return train::sequence_length(arguments_); }
+
+  capstan::tune::Predict predict(const std::string& machine, const capstan::tune::Space& space,
+                                 const json::Value& config) const override {
+    const capstan::tune::Machine known = capstan::tune::find_machine(machine);
+    return [this, known, &space, &config](const capstan::tune::Combination& at) {
+      return expect(known, json::write(apply(space, at, config)), space.batch_of(at));
+    };
+  }
 
   launch::Options trial(const ConfigFile& config, std::int64_t last_step) const override {
     launch::Options options = flags_.options;
@@ -102,6 +111,32 @@ class TrainingJob final : public Job {
   }
 
  private:
+  // As `capstan plan` would weigh it.
+  std::optional<capstan::tune::Prediction> expect(const capstan::tune::Machine& machine,
+                                                  const std::string& config,
+                                                  std::int64_t samples) const {
+    try {
+      const config::Resolved resolved = resolve(config);
+      const std::int64_t vocab =
+          arguments_.data.vocab > 0 ? arguments_.data.vocab : train::kLearntVocab;
+      const auto weighed = capstan::tune::weigh(
+          {.model = train::model_blueprint(arguments_.model, arguments_.seed)
+                        ->with({.vocab = vocab, .recompute = resolved.engine.recompute}),
+           .tokens = tokens_per_sample(),
+           .options = resolved.engine,
+           .ranks = facts_.ranks},
+          machine);
+      const std::int64_t bytes = weighed.memory.peak();
+      if (weighed.tokens_per_second <= 0) return std::nullopt;
+      const double tokens = static_cast<double>(samples * tokens_per_sample());
+      return capstan::tune::Prediction{.bytes = bytes,
+                                       .limit_bytes = weighed.fits() ? bytes : bytes - 1,
+                                       .seconds = tokens / weighed.tokens_per_second};
+    } catch (const ConfigError&) {  // such a combination cannot be
+      return std::nullopt;
+    }
+  }
+
   std::vector<std::string> words_with(const ConfigFile& config) const {
     std::vector<std::string> words = words_;
     set_flag(words, "--config", config.path);

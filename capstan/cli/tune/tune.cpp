@@ -66,8 +66,11 @@ class Tuner {
 
   int run() {
     if (request_.launch.dry_run) return show();
+    const json::Value& config = alternatives_.config.root;
+    capstan::tune::Predict predict;
+    if (!request_.machine.empty()) predict = job_->predict(request_.machine, space_, config);
     view_.begin(options_.results_dir, job_->facts().ranks);
-    const capstan::tune::Answer answer = find();
+    const capstan::tune::Answer answer = find(predict);
     return report(answer);
   }
 
@@ -80,14 +83,14 @@ class Tuner {
     return options;
   }
 
-  capstan::tune::Answer find() {
+  capstan::tune::Answer find(const capstan::tune::Predict& predict) {
     launch::SignalWatch signals;  // between trials too
-    capstan::tune::Answer answer =
-        search(space_, options_, [&](const Combination& candidate, int more) {
-          listen(signals);
-          if (stopped_by_ != 0) return Outcome{.end = End::stopped};
-          return measure(candidate, more, signals);
-        });
+    const auto try_one = [&](const Combination& candidate, int more) {
+      listen(signals);
+      if (stopped_by_ != 0) return Outcome{.end = End::stopped};
+      return measure(candidate, more, signals);
+    };
+    capstan::tune::Answer answer = search(space_, options_, try_one, predict);
     listen(signals);
     return answer;
   }

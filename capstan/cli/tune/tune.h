@@ -12,6 +12,7 @@ struct Request {
   bool run = false;     // then start the job with the best configuration
   std::string config;   // which word of the job is its configuration; empty: the usual flags say
   bool full = false;    // as "fast": false
+  std::string machine;  // predictions for it order the trials; empty: none
   int trials = 0;       // most; 0: as the configuration says
   double limit_seconds = 0;  // of a trial; 0: see tune.cpp
   bool overwrite = false;

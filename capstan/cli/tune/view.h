@@ -21,8 +21,8 @@ class View {
   void begin(const std::string& results, int ranks) const;
   void trial_begins(const capstan::tune::Combination& candidate, int more);
   // `before`: it had ended in an earlier search.
-  void trial_ended(const capstan::tune::Combination& candidate, const capstan::tune::Outcome& outcome,
-                   bool before);
+  void trial_ended(const capstan::tune::Combination& candidate,
+                   const capstan::tune::Outcome& outcome, bool before);
 
   // The table of trials, the best of them and why, and how the search ended.
   std::string summary(const capstan::tune::Answer& answer) const;
