@@ -76,8 +76,8 @@ TEST(Schema, NamesAreUniqueAndDefaultsFitTheirOwnType) {
 // A value of the key's type other than its default, as JSON text; empty: there is none to try.
 std::string another_value(const Key& key) {
   const json::Value standard = default_value(key);
-  std::vector<std::string> candidates = {"2",    "3",     "0.5",         "0",
-                                         "5000", "70000", "[0.5, 0.25]", "[\"x\"]"};
+  std::vector<std::string> candidates = {"2",     "3",      "0.5",         "0",      "5000",
+                                         "70000", "[4, 6]", "[0.5, 0.25]", "[\"x\"]"};
   if (key.type == Type::flag) candidates = {"true", "false"};
   if (key.name == "arg_mappings") candidates = {"{\"optimizer.params.lr\": \"--lr\"}"};
   if (key.type == Type::text) candidates = {quoted("x")};
