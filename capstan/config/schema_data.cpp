@@ -164,8 +164,8 @@ std::vector<Section> routing_sections() {
                  .says("Tokens that are kept at the end.")
                  .costs("As many as sequences have: nothing is dropped in the end."),
              choice("schedule_type", "fixed_linear", {"fixed_linear"})
-                 .says("How it grows.")
-                 .costs("A root is fast at first, an even growth spends longer on what is easy.")}),
+                 .says("How it grows: evenly.")
+                 .costs("Nothing.")}),
       later(base + ".random_ltd.random_ltd_schedule.schedule_config", Feature::data_routing, "",
             {integer("require_steps", "null")
                  .at_least(1)
