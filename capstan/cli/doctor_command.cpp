@@ -70,7 +70,7 @@ void add_doctor_command(CLI::App& app, int& exit_code) {
   const auto arguments = std::make_shared<DoctorArguments>();
   command
       ->add_option("run", arguments->folder,
-                   "The folder of capstan train --save, or of capstan launch --log-dir")
+                   "The folder of `capstan train --save`, or of `capstan launch --log-dir`")
       ->required();
   command->add_option("--metrics", arguments->metrics,
                       "The file of capstan train --metrics, if it is not in that folder");

@@ -59,6 +59,9 @@ class ModuleProfile:
     def macs(self, phase="forward"):
         return self.flops(phase) // 2
 
+    def own_macs(self, phase="forward"):
+        return self.own_flops[phase] // 2
+
     def seconds(self, phase="forward"):
         return self.own_seconds[phase] + sum(child.seconds(phase) for child in self.children)
 

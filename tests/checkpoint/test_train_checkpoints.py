@@ -167,7 +167,7 @@ def test_a_new_run_into_the_folder_of_another_is_refused_unless_asked_for(text, 
         output = run(*words, "--max-steps", 1, *more, code=2)
         assert "already has 1 checkpoint, the newest is global_step3" in output
         assert f"--resume {tmp_path}/run" in output and "--new-run" in output
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", "global_step3", "latest"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", "diagnosis", "global_step3", "latest"]
     run(*words, "--max-steps", 1, "--new-run")
     assert (tmp_path / "run" / "latest").read_text() == "global_step1"
     same = tmp_path / "run" / ".." / "run"  # the folder counts, not how it is written

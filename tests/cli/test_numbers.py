@@ -22,6 +22,7 @@ REFUSED = {
               "--width": COUNT, "--heads": COUNT, "--context": COUNT, "--dropout": SHARE, "--token-bits": ["8", "0", "-16"],
               "--vocab": COUNT, "--tokens": COUNT, "--validation": SHARE, "--log-every": [*COUNT, "2147483648"],
               "--eval-every": [*COUNT_OR_NONE, "2147483648"], "--eval-batches": COUNT, "--sample-tokens": COUNT_OR_NONE,
+              "--profile": COUNT_OR_NONE,
               "--save-every": COUNT_OR_NONE, "--keep-last": COUNT_OR_NONE, "--pipe": COUNT, "--tensor": COUNT, "--sequence": COUNT},
     "generate": {"--max-new-tokens": COUNT, "--temperature": ["0", "-1"], "--top-k": COUNT_OR_NONE, "--top-p": SHARE,
                  "--seed": ["-1", "18446744073709551616"], "--num-beams": COUNT, "--length-penalty": [], "--ranks": COUNT,

@@ -125,7 +125,8 @@ def test_optimizers_have_the_defaults_of_the_core(kind):
 # By hand is what their users call on their own, without an engine: tensors of any model, timers, names of files.
 ON_ITS_OWN = {"checkpoint/deepspeed_checkpoint.py", "checkpoint/model_3d.py", "comm/comm.py", "comm/utils.py",
               "runtime/activation_checkpointing/offload_activations.py", "runtime/comm/coalesced_collectives.py",
-              "runtime/pipe/axes.py", "runtime/pipe/schedule.py", "runtime/utils.py", "utils/comms_logging.py", "utils/timer.py"}
+              "runtime/data_pipeline/data_sampling/data_analyzer.py", "runtime/data_pipeline/data_sampling/data_sampler.py",
+              "runtime/data_pipeline/data_sampling/indexed_dataset.py", "runtime/pipe/axes.py", "runtime/pipe/schedule.py", "runtime/utils.py", "utils/comms_logging.py", "utils/timer.py"}
 
 # These divide numbers of ranks that the caller's mpu or arguments give.
 RATIOS = {"runtime/config.py", "runtime/engine.py", "runtime/engine_ranks.py", "runtime/pipe/module.py",

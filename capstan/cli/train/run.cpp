@@ -207,6 +207,7 @@ int train(const Arguments& arguments, comm::World& world, const config::Resolved
            .layer_drop = resolved.layer_drop,
            .shows = first,
            .monitors = monitors.get(),
+           .metrics = resolved.engine.monitor.metrics,
            .logger = logger})
       .run();
   return 0;

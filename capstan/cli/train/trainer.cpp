@@ -79,6 +79,7 @@ Trainer::Trainer(const TrainerParts& parts)
       device_(parts.device),
       shows_(parts.shows),
       monitors_(parts.monitors),
+      metrics_(parts.metrics),
       logger_(parts.logger),
       sampler_(parts.corpus.train.count(), rank_of(parts.engine), parts.sampling),
       curriculum_(parts.curriculum),
@@ -135,8 +136,7 @@ void Trainer::resume_run() {
   if (!resumed && view_)
     view_->note(fmt::format("no checkpoint in {}: starting from the beginning", folder));
   if (!resumed) return;
-  if (monitors_ != nullptr)
-    read_losses(engine_.options().monitor.metrics, engine_.progress().steps, curve_);
+  if (monitors_ != nullptr) read_losses(metrics_, engine_.progress().steps, curve_);
   if (view_) tell_other_schedule(*resumed);
 }
 

@@ -40,6 +40,7 @@ struct TrainerParts {
   std::optional<schedule::LayerDrop> layer_drop;
   bool shows;              // true on one rank: it prints and writes files
   monitor::Log* monitors;  // there; null elsewhere
+  std::string metrics;     // the file where the figures of steps go; empty: nowhere
   Logger& logger;
 };
 
@@ -85,6 +86,7 @@ class Trainer {
   c10::Device device_;
   bool shows_;
   monitor::Log* monitors_;
+  std::string metrics_;
   Logger& logger_;
   data::Sampler sampler_;
   std::optional<schedule::Curriculum> curriculum_;

@@ -71,8 +71,7 @@ class DataMethods:
     def _token_seed(self, layer):
         """Of the tokens that a layer sees in this forward; the same again where its activations are recomputed."""
         seed = self._config.view.value("data_efficiency.seed")
-        steps = self.gradient_accumulation_steps()
-        for number in (dist.get_rank(self.data_parallel_group), self.global_steps, self.micro_steps % steps, layer):
+        for number in (dist.get_rank(self.data_parallel_group), self.global_steps, self.micro_steps, layer):
             seed = _C.derive_seed(seed, number)
         return seed
 

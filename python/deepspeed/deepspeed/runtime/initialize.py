@@ -2,6 +2,7 @@
 
 import os
 
+from capstan.errors import ConfigError
 from capstan.pipeline import SplitModel, split_as_configured
 from deepspeed.accelerator import get_accelerator
 from deepspeed.comm.accelerate_count import check_count
@@ -33,7 +34,11 @@ def _config_of(args, config):
 
 def _cut(model, config, optimizer, model_parameters):
     """The model and its parameters; of this rank's stage where the configuration has several."""
-    stage = split_as_configured(model, view_of(config), optimizer)
+    try:
+        view = view_of(config)
+    except ConfigError:
+        return model, model_parameters  # all that is wrong is told when the engine reads it
+    stage = split_as_configured(model, view, optimizer)
     if stage is model or model_parameters is None:
         return stage, model_parameters
     own = set(map(id, stage.parameters()))

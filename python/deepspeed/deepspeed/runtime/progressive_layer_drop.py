@@ -9,7 +9,7 @@ class ProgressiveLayerDrop:
     def __init__(self, theta=0.5, gamma=0.001):
         self.theta, self.gamma = theta, gamma
         self._curve = _C.LayerDrop(theta, gamma)
-        self.current_theta = 1.0
+        self.current_theta = self._curve.at(0)
 
     def get_state(self):
         """Keywords for the model's forward."""

@@ -112,7 +112,7 @@ class FlopsProfiler:
         for node, _ in root.walk():
             own = node.module.__dict__
             own["__flops__"] += node.own_flops["forward"]
-            own["__macs__"] += node.own_flops["forward"] // 2
+            own["__macs__"] += node.own_macs()
             own["__duration__"] += node.own_seconds["forward"]
             own["__params__"] = node.parameters
 

@@ -38,11 +38,11 @@ class DeepSpeedDataSampler:
         sampling = data_efficiency_config["data_sampling"]
         curriculum = sampling.get("curriculum_learning") or {}
         self.one_epoch_total_samples = one_epoch_total_samples
-        self.total_samples = one_epoch_total_samples * sampling.get("num_epochs", 1000)
+        self.total_samples = one_epoch_total_samples * {**_C.config_defaults("data_efficiency.data_sampling"), **sampling}["num_epochs"]
         self.micro_batch_size, self.gradient_accumulation_steps = micro_batch_size, gradient_accumulation_steps
         self.data_parallel_rank, self.data_parallel_size = data_parallel_rank, data_parallel_size
         self.global_batch_size = micro_batch_size * data_parallel_size * gradient_accumulation_steps
-        self._seed = data_efficiency_config.get("seed", 1234)
+        self._seed = {**_C.config_defaults("data_efficiency"), **data_efficiency_config}["seed"]
         metrics = (curriculum.get("curriculum_metrics") or {}) if curriculum.get("enabled") else {}
         if curriculum.get("enabled") and not metrics:
             raise ConfigError("the curriculum has no metrics", "data_sampling.curriculum_learning.curriculum_metrics", "name at least one")
