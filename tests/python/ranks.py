@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import os
 import pickle
 import tempfile
@@ -48,3 +49,13 @@ def run(world, function, *args):
         errors = [path.read_text() for path in sorted(folder.glob("error*"))]
         assert not any(codes), f"exit codes {codes}\n" + "\n".join(errors)
         return [pickle.loads((folder / f"result{rank}").read_bytes()) for rank in range(world)]
+
+
+def alone(test):
+    """Runs a test on a rank of its own: the group of ranks that an engine makes stays with its process."""
+
+    @functools.wraps(test)
+    def forked(*args, **kwargs):
+        run(1, functools.partial(test, *args, **kwargs))
+
+    return forked

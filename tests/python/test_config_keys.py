@@ -1,11 +1,11 @@
 """Keys of the configuration reach the code that acts on them, in both packages."""
 
-import functools
 import logging
 
 import pytest
 import ranks
 import torch
+from ranks import alone
 from torch import nn
 
 import capstan
@@ -15,16 +15,6 @@ from capstan import process_group
 STEPS = 6
 SCHEDULE = {"type": "WarmupLR", "params": {"warmup_num_steps": 4, "warmup_max_lr": 0.05, "warmup_type": "linear"}}
 ADAMW = {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}}
-
-
-def alone(test):
-    """Runs a test on a rank of its own: the group of ranks that an engine makes stays with its process."""
-
-    @functools.wraps(test)
-    def forked(*args, **kwargs):
-        ranks.run(1, functools.partial(test, *args, **kwargs))
-
-    return forked
 
 
 def make_model():

@@ -6,6 +6,7 @@ import copy
 import pytest
 import ranks
 import torch
+from ranks import alone
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
@@ -63,6 +64,7 @@ def gradients(model, batch, counter):
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("name", NAMES)
+@alone
 def test_counts_are_those_of_torch_and_gradients_stay_the_same(name, recompute):
     model, batch = hugging_face(name)
     if recompute:
@@ -80,6 +82,7 @@ def test_counts_are_those_of_torch_and_gradients_stay_the_same(name, recompute):
     assert all(profile.root.seconds(phase) > 0 for phase in PHASES[:2])
 
 
+@alone
 def test_grouped_products_of_experts_count_as_the_same_products_one_by_one():
     counts = []
     for experts in ("eager", "grouped_mm"):
@@ -91,6 +94,7 @@ def test_grouped_products_of_experts_count_as_the_same_products_one_by_one():
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
+@alone
 def test_recomputation_counts_for_the_modules_whose_forwards_run_again(reentrant):
     # What the last module of a checkpoint gives, nobody needs again.
     first, second = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 5)), nn.Linear(5, 7)
@@ -124,6 +128,7 @@ class Pair(nn.Module):
         return x, x.detach() @ x.detach().t()
 
 
+@alone
 def test_shared_modules_count_below_the_one_that_called_and_all_adds_up_by_hand():
     shared = nn.Linear(4, 4, bias=False)
 
@@ -148,6 +153,7 @@ def test_shared_modules_count_below_the_one_that_called_and_all_adds_up_by_hand(
     assert profile.root.parameters == 16 + 90
 
 
+@alone
 def test_what_torchs_counter_does_not_know_is_counted():
     query = torch.ones(1, 2, 8, 4, requires_grad=True)
 
@@ -166,6 +172,7 @@ def test_what_torchs_counter_does_not_know_is_counted():
     assert profile.root.children[0].flops() == 2 * 2 * 3 * (20 * 4 + 20 * 5)
 
 
+@alone
 def test_inference_mode_counts_too():
     model = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
     with torch.inference_mode(), Profile(model) as profile:
@@ -173,6 +180,7 @@ def test_inference_mode_counts_too():
     assert profile.root.flops() == 2 * 4 * (15 + 10)
 
 
+@alone
 def test_an_exception_in_a_forward_leaves_nothing_behind():
     model = nn.Sequential(nn.Linear(3, 5), nn.Linear(4, 2))
     with pytest.raises(RuntimeError), Profile(model) as profile:
@@ -184,6 +192,7 @@ def test_an_exception_in_a_forward_leaves_nothing_behind():
     assert profile.root.flops() == 120
 
 
+@alone
 def test_a_profile_of_no_module_says_what_to_give():
     with pytest.raises(capstan.ConfigError, match="give a torch.nn.Module"):
         Profile("gpt2")
@@ -258,6 +267,7 @@ def test_the_report_goes_to_the_screen_without_a_file(capfd):
 # DeepSpeed's names
 
 
+@alone
 def test_get_model_profile_gives_figures_of_forward_and_leaves_the_model_as_it_was(capsys, tmp_path):
     from deepspeed.profiling.flops_profiler import get_model_profile
     model = nn.Sequential(nn.Conv2d(1, 6, 5), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 24 * 24, 10))
@@ -277,6 +287,7 @@ def test_get_model_profile_gives_figures_of_forward_and_leaves_the_model_as_it_w
         get_model_profile(model)
 
 
+@alone
 def test_a_network_of_convolutions_has_the_figures_that_deepspeeds_users_know():
     from deepspeed.profiling.flops_profiler import get_model_profile
     layers = [nn.Conv2d(1, 6, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(16, 120, 5),
@@ -285,6 +296,7 @@ def test_a_network_of_convolutions_has_the_figures_that_deepspeeds_users_know():
     assert found == (2 * 426516480, 426516480, 61706)
 
 
+@alone
 def test_the_profiler_object_has_the_methods_that_programs_call():
     from deepspeed.profiling.flops_profiler import FlopsProfiler, get_module_flops, get_module_macs
     model = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
@@ -302,6 +314,7 @@ def test_the_profiler_object_has_the_methods_that_programs_call():
     assert not hasattr(model[0], "__flops__")
 
 
+@alone
 def test_numbers_as_text():
     from deepspeed.profiling.flops_profiler import duration_to_string, flops_to_string, number_to_string, params_to_string
     assert [number_to_string(n) for n in (0, 7, 1234, 2.5e6, 1e9, 3e12, 0.004, 2e-6)] == [
